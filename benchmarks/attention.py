@@ -26,7 +26,7 @@ from torch import Tensor
 from bestof import kernels
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.profile.peak import measure_peak
-from bestof.selection.host import host
+from bestof.selection.identity.host import host
 
 _forward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

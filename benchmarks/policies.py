@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from bestof.selection.policies import parse_policy
-from bestof.selection.policy import Policy
+from bestof.selection.policies.policy import Policy
 
 CALLS = 150  # over which regret is summed
 LONGEST = 2000  # calls until a search counts as endless

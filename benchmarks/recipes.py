@@ -33,7 +33,7 @@ from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import read_recipe
 from bestof.recipe.parts import ENABLED
 from bestof.recipe.settings import Settings
-from bestof.selection.paired import Speedup, speedup
+from bestof.selection.policies.paired import Speedup, speedup
 
 HERE = Path(__file__).parent
 NETWORKS = str(HERE / "recipe_programs.py")

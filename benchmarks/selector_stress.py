@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bestof import Alternative, BestOf, use_store
-from bestof.selection.journal import DisqualificationEntry, DriftEntry
+from bestof.selection.state.journal import DisqualificationEntry, DriftEntry
 from bestof.selection.store.sqlite import SqliteStore
-from bestof.selection.trial import detours
+from bestof.selection.trials.trial import detours
 
 PROBLEMS = 6
 CALLS_TO_SETTLE = 20_000

@@ -20,8 +20,8 @@ import subprocess
 import sys
 from statistics import median
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.url import open_store
 
 SELECTOR, HOST = "store_start", "any processor; 2 cpus"

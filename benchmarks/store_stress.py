@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bestof import BestOf
-from bestof.selection.record import Evidence, Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 PATIENCE = 60.0  # seconds: 200 processes at once wait less than 10

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from bestof.errors import InvalidArgument
 from bestof.selection import policies
 from bestof.selection.policies import POLICIES, Neighbour, Race, Rounds, Window, parse_policy
-from bestof.selection.policy import SearchingPolicy
+from bestof.selection.policies.policy import SearchingPolicy
 
 NAMES = ["a", "b", "c", "d"]
 # The arguments of the policies that cannot do without.

@@ -12,7 +12,7 @@ import pytest
 from bestof import Alternative, BestOf, use_store
 from bestof.errors import BestofWarning
 from bestof.selection.policies import Fixed, Window
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "default": dict,

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bestof.errors import BestofWarning, StoreError
-from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.postgresql import PostgresqlStore
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Child, Evidence, Pin, Record
 from bestof.selection.store.sqlite import SqliteStore
 from postgresql_server import shared
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import bestof
 from bestof.selection.best_of import BestOf
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 BESTOF = str(Path(bestof.__file__).parent)
 

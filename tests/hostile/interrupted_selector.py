@@ -22,9 +22,9 @@ from interrupted import (
 )
 
 from bestof import Alternative, BestOf
-from bestof.selection.journal import DecisionEntry
+from bestof.selection.state.journal import DecisionEntry
 from bestof.selection.store.memory import MemoryStore
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 SELECTION = str(Path(__import__("bestof").__file__).parent / "selection")
 STEPS_AFTER = 60

@@ -23,8 +23,8 @@ from interrupted import BESTOF, Interruption, print_sweeps, sweep
 
 from bestof.cli import store as command
 from bestof.errors import StoreBusy
-from bestof.selection.record import Evidence, Pin, Record
 from bestof.selection.store.lock_file import import_records
+from bestof.selection.store.record import Evidence, Pin, Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.sqlite_database import SqliteDatabase
 

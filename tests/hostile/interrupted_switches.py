@@ -21,7 +21,7 @@ from torch.nn.modules import module
 from torch.utils.data import DataLoader
 
 import bestof.torch as bt
-from bestof.selection.registry import use_store
+from bestof.selection.state.registry import use_store
 from bestof.selection.store.memory import MemoryStore
 
 _EPS = torch.finfo(torch.float32).eps

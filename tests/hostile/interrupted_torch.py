@@ -29,9 +29,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bestof.configuration import Configuration
-from bestof.selection import BestOf, registry
+from bestof.selection import BestOf
+from bestof.selection.state import registry
 from bestof.selection.store.memory import MemoryStore
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 from bestof.torch.attention.attention_pass import Backward, Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.convolution.alternative import DIRECT, Alternative

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from bestof.errors import BestofError, StoreError
-from bestof.selection.record import Child, Evidence, Pin, Record
-from bestof.selection.report_builder import store_report
+from bestof.selection.reports.report_builder import store_report
 from bestof.selection.store.lock_file import export_records, import_pins, import_records
+from bestof.selection.store.record import Child, Evidence, Pin, Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.view import print_records, print_report
 

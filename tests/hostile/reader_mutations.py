@@ -30,8 +30,8 @@ from bestof.profile.profile import Profile, Step
 from bestof.profile.span import Span
 from bestof.recipe.file import Comparison, Recipe, read_recipe
 from bestof.recipe.settings import Settings
-from bestof.selection.earlier_race import EarlierRace
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.state.earlier_race import EarlierRace
 from bestof.torch.ranks.entry import parse_place
 
 _SECONDS = 60

@@ -17,7 +17,7 @@ from interrupted import Interrupt, TimeLimit
 from interrupted_selector import SCENARIOS, faults
 from interrupted_torch import in_bestof
 
-from bestof.selection.journal import DecisionEntry, Entry, Journal
+from bestof.selection.state.journal import DecisionEntry, Entry, Journal
 from bestof.torch.attention.attention_pass import Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.attention.recognition import look_of

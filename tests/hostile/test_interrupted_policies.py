@@ -10,7 +10,7 @@ from interrupted import Interruption, places
 
 from bestof.selection import policies
 from bestof.selection.policies import Mixture, Neighbour, Race, Rounds, Window
-from bestof.selection.policy import OpenSearch, Policy
+from bestof.selection.policies.policy import OpenSearch, Policy
 
 NAMES = ("a", "b", "c", "d")
 SECONDS = (4.0, 1.0, 2.0, 1.5)

@@ -16,10 +16,10 @@ from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
 from bestof.selection.best_of import BestOf
 from bestof.selection.hot_path import PythonHotPath
-from bestof.selection.journal import TrialEntry
+from bestof.selection.passes.winner import PythonWinner
 from bestof.selection.policies import Drift, Race, Rounds
-from bestof.selection.policy import Policy
-from bestof.selection.winner import PythonWinner
+from bestof.selection.policies.policy import Policy
+from bestof.selection.state.journal import TrialEntry
 
 THREADS = 8
 _DEPTH = 200  # frames on the stack below a deep trial

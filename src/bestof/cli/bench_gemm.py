@@ -12,7 +12,7 @@ from bestof.bench.product.case import CASES, QUICK, parse_case
 from bestof.bench.product.measure import measure
 from bestof.cli.options import add_json, add_number, numbers_of, parser_of, seconds
 from bestof.errors import InvalidArgument
-from bestof.selection.host import host
+from bestof.selection.identity.host import host
 from bestof.view.bench.product import product_table
 from bestof.view.bench.table import print_tables
 

@@ -12,7 +12,7 @@ from bestof.cli.kept import kept
 from bestof.cli.options import add_json, add_limit, limit_of
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
-from bestof.selection.report import Report, report_from_dict
+from bestof.selection.reports.report import Report, report_from_dict
 from bestof.view import print_chosen, print_report, render
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bestof.cli.options import check_writable
 from bestof.errors import InvalidArgument
-from bestof.selection.report import Report
+from bestof.selection.reports.report import Report
 from bestof.view import render
 from bestof.whole_file import write_whole
 

@@ -17,8 +17,8 @@ from bestof.cli.store_lock_file import EXPORT, IMPORT, MERGE
 from bestof.cli.store_pin import PIN, UNPIN, pin_text
 from bestof.cli.store_share import PULL, PUSH
 from bestof.errors import InvalidArgument
-from bestof.selection.record import Pin, Record
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Pin, Record
 from bestof.view import print_records
 from bestof.view.printable import printable_json
 from bestof.view.quantity import plural

@@ -12,8 +12,8 @@ from time import time
 from bestof.cli.options import add_json, add_limit, limit_of
 from bestof.cli.store_action import Action
 from bestof.errors import StoreError
-from bestof.selection.explanation import Explanation, explain
-from bestof.selection.report_builder import store_report
+from bestof.selection.reports.explanation import Explanation, explain
+from bestof.selection.reports.report_builder import store_report
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.view import print_report

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from bestof.cli.store_action import Action
 from bestof.errors import StoreError
-from bestof.selection.record import Pin, Record
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Pin, Record
 from bestof.view.printable import printable
 
 _NAMES_SHOWN = 8

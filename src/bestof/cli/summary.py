@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from bestof.selection.duration import duration
-from bestof.selection.report import Report, SelectorReport
+from bestof.selection.reports.report import Report, SelectorReport
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 

@@ -13,7 +13,7 @@ from bestof.profile.mark import Mark
 from bestof.profile.operation import Operation
 from bestof.profile.own_lines import operation_notation
 from bestof.selection import BestOf
-from bestof.selection.journal import TrialEntry
+from bestof.selection.state.journal import TrialEntry
 from bestof.torch.enable import convolution_overrides
 
 _LOGGER = logging.getLogger("bestof")

@@ -14,8 +14,8 @@ from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import BestofError, InvalidArgument
 from bestof.escaped import escaped
 from bestof.recipe.settings import Settings, parse_settings
-from bestof.selection.host import host
-from bestof.selection.paired import speedup
+from bestof.selection.identity.host import host
+from bestof.selection.policies.paired import speedup
 from bestof.whole_file import write_whole
 
 VERSION = 1

@@ -16,7 +16,7 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.recipe.file import TOTAL, Comparison, Recipe
 from bestof.recipe.parts import Facts, Part, candidate
 from bestof.recipe.settings import Settings
-from bestof.selection.paired import LEAST_PAIRS, MOST_PAIRS, judge
+from bestof.selection.policies.paired import LEAST_PAIRS, MOST_PAIRS, judge
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from bestof.scale.environment import Candidate
 from bestof.scale.in_turn import ratios_in_turn
 from bestof.scale.measure import Run
 from bestof.scale.room import check_room
-from bestof.selection.paired import judge, speedup
+from bestof.selection.policies.paired import judge, speedup
 
 Variables = Mapping[str, str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bestof.selection.paired import judge
+from bestof.selection.policies.paired import judge
 
 
 def ratios_in_turn(before: Callable[[], float], after: Callable[[], float]) -> list[float]:

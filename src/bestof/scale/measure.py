@@ -17,7 +17,7 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.in_turn import ratios_in_turn
 from bestof.scale.room import NOT_TRIED, check_room
 from bestof.scale.split import Split
-from bestof.selection.paired import judge
+from bestof.selection.policies.paired import judge
 
 TURNS = 3
 """The median of so many turns is the time of a split."""

@@ -19,7 +19,7 @@ from bestof.scale.measure import CLOSE
 from bestof.scale.needed_time import PARTS, NeededTime
 from bestof.scale.room import NOT_TRIED, check_room
 from bestof.scale.split import Split
-from bestof.selection.paired import judge
+from bestof.selection.policies.paired import judge
 
 LEAST_CALLS = 100
 """With fewer calls, the 99th percentile is the slowest call."""

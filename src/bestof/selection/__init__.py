@@ -3,14 +3,14 @@
 It imports the standard library only.
 """
 
-from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf
 from bestof.selection.decorator import best_of
+from bestof.selection.identity.alternative import Alternative
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
-from bestof.selection.registry import shared_store, unless_shared, use_policy, use_store
-from bestof.selection.report_builder import report_all, store_report
+from bestof.selection.reports.report_builder import report_all, store_report
+from bestof.selection.state.registry import shared_store, unless_shared, use_policy, use_store
 from bestof.selection.store import default_store, open_store
-from bestof.selection.verifier import Verdict, Verifier
+from bestof.selection.trials.verifier import Verdict, Verifier
 
 __all__ = [
     "Alternative",

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from bestof.selection.open_passes import OpenPasses
-from bestof.selection.trial import Trial
+from bestof.selection.passes.open_passes import OpenPasses
+from bestof.selection.trials.trial import Trial
 
 class Winner:
     functions: tuple[Callable[..., Any], ...]

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection.alternative import Alternative
+from bestof.selection.identity.alternative import Alternative
 from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policies.parse import parse_any_policy
-from bestof.selection.policy import Policy, has_short_form
+from bestof.selection.policies.policy import Policy, has_short_form
 from bestof.selection.store import open_store
 from bestof.selection.store.protocol import Store
 

@@ -10,24 +10,29 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection import registry
-from bestof.selection.chooser import Chooser
-from bestof.selection.copies import Beside, Teaching, fill, own_slots, remade, teachings
-from bestof.selection.drift_watch import DriftWatch
-from bestof.selection.family import family_of
-from bestof.selection.forced_choice import forced
+from bestof.selection.call.chooser import Chooser
+from bestof.selection.call.drift_watch import DriftWatch
+from bestof.selection.call.new_problem import Neighbours, NewProblems
 from bestof.selection.hot_path import HotPath
-from bestof.selection.journal import Entry, Journal
-from bestof.selection.knowledge import Knowledge
-from bestof.selection.new_problem import Neighbours, NewProblems
-from bestof.selection.original import Original
 from bestof.selection.outside import reraise_from_outside
-from bestof.selection.policy import Policy
-from bestof.selection.report import ProblemReport, SelectorReport
-from bestof.selection.report_builder import Price, report_all, report_problem, report_selector
+from bestof.selection.policies.policy import Policy
+from bestof.selection.reports.paper_interface import Original
+from bestof.selection.reports.report import ProblemReport, SelectorReport
+from bestof.selection.reports.report_builder import (
+    Price,
+    report_all,
+    report_problem,
+    report_selector,
+)
 from bestof.selection.settings import Settings, parse_settings
+from bestof.selection.state import registry
+from bestof.selection.state.copies import Beside, Teaching, fill, own_slots, remade, teachings
+from bestof.selection.state.family import family_of
+from bestof.selection.state.forced_choice import forced
+from bestof.selection.state.journal import Entry, Journal
+from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.store.protocol import Store
-from bestof.selection.timer import Timer
+from bestof.selection.trials.timer import Timer
 
 
 class BestOf(Original, HotPath):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bestof.errors import ProblemError, StageError
 from bestof.selection.integer import integer
-from bestof.selection.trial import detours, timed_in_python
-from bestof.selection.winner import WHILE_SAMPLED, PythonWinner
+from bestof.selection.passes.winner import WHILE_SAMPLED, PythonWinner
+from bestof.selection.trials.trial import detours, timed_in_python
 
 
 class LongWay:
@@ -24,7 +24,7 @@ class LongWay:
     name: str
     _stage_count: int
     _settled: dict[Hashable, PythonWinner]
-    _is_selector = True  # for `identity.py`, which does not read what a selector chooses among
+    _is_selector = True  # for `version.py`, which does not read what a selector chooses among
 
     def _unhashable(self, problem: Hashable) -> ProblemError:
         """Return the error to raise after the look-up of a problem raised TypeError.

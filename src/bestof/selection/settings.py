@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection import registry
-from bestof.selection.alternative import Alternative, parse_alternatives
 from bestof.selection.argument import (
     check_callable,
     check_name,
@@ -20,15 +18,17 @@ from bestof.selection.argument import (
     parse_own_store,
     parse_rounds,
 )
-from bestof.selection.guard import Guard, validate_check
-from bestof.selection.late_times import LateTimes
+from bestof.selection.call.guard import Guard, validate_check
+from bestof.selection.call.late_times import LateTimes
+from bestof.selection.identity.alternative import Alternative, parse_alternatives
 from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
-from bestof.selection.policy import Policy
-from bestof.selection.policy_choice import PolicyChoice
+from bestof.selection.policies.policy import Policy
+from bestof.selection.state import registry
+from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.store.protocol import Store
-from bestof.selection.timer import Timer
-from bestof.selection.verifier import Verifier
+from bestof.selection.trials.timer import Timer
+from bestof.selection.trials.verifier import Verifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 from bestof.entries import entries
-from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
+from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 
 P = TypeVar("P", bound=Hashable)
 _LIMIT = 65536

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from torch import Tensor
 
-from bestof.selection.timer import Timer
+from bestof.selection.trials.timer import Timer
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 
 

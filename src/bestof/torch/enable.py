@@ -16,7 +16,7 @@ from bestof.configuration import (
     parse_configuration,
 )
 from bestof.errors import InvalidArgument
-from bestof.selection.registry import Defaults
+from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
 from bestof.torch.allocator import hand_back_freed, keep_freed
 from bestof.torch.attention.attention_pass import Backward, Forward

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.selection.registry import Defaults
+from bestof.selection.state.registry import Defaults
 from bestof.torch._shim import (
     ASKED_EVERY,
     PRODUCTS,

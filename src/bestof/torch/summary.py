@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bestof.selection import BestOf
-from bestof.selection.journal import TrialEntry
-from bestof.selection.report import ProblemReport
+from bestof.selection.reports.report import ProblemReport
+from bestof.selection.state.journal import TrialEntry
 from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED
 from bestof.torch.convolution.layer import AS_IS, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem

@@ -16,8 +16,8 @@ from typing import Literal
 from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.selection import report_all
-from bestof.selection.record import Record
-from bestof.selection.report import Report
+from bestof.selection.reports.report import Report
+from bestof.selection.store.record import Record
 from bestof.view.html import html
 from bestof.view.printable import printable_json, printable_record, printable_report
 from bestof.view.quantity import age, plural

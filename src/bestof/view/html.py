@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from bestof.selection.duration import duration
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.view.quantity import ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import (

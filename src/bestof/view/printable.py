@@ -8,8 +8,8 @@ from typing import TypeVar
 from zlib import crc32
 
 from bestof.escaped import escaped
-from bestof.selection.record import Record
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.store.record import Record
 
 # A longer text is shortened in tables. 400 characters are five lines of a terminal.
 _MOST = 400

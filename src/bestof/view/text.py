@@ -15,8 +15,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from bestof.selection.duration import duration
-from bestof.selection.record import Record
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.store.record import Record
 from bestof.view.printable import printable, printable_selector
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees

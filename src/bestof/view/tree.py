@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from bestof.selection.report import AlternativeReport, ProblemReport, Report
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report
 
 Key = tuple[str, str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bestof.selection.duration import duration
-from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, SelectorReport
 from bestof.view.quantity import plural, ratio
 from bestof.view.tree import Node
 

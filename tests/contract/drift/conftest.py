@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bestof import BestOf
-from bestof.selection.journal import DriftEntry
-from bestof.selection.sample_interval import FIRST
+from bestof.selection.state.journal import DriftEntry
+from bestof.selection.state.sample_interval import FIRST
 
 # On the fake clock calls take seconds, so samples lie 8 to 24 calls apart: nine of them within so
 # many.

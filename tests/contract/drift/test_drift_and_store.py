@@ -9,9 +9,9 @@ from drifting_machine import WINDOW, Machine, calls, drifts, settled
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
+from bestof.selection.passes.winner import NEVER
 from bestof.selection.policies import Fixed, Race, Window
 from bestof.selection.store.memory import MemoryStore
-from bestof.selection.winner import NEVER
 
 
 def test_a_decision_from_the_store_drifts_too_and_the_new_one_is_kept() -> None:

@@ -10,8 +10,8 @@ import pytest
 from drifting_machine import WINDOW, Machine, calls, drifts, settled
 
 from bestof import BestOf, view
-from bestof.selection.journal import DecisionEntry, DriftEntry, TrialEntry
-from bestof.selection.report import Report, report_from_dict
+from bestof.selection.reports.report import Report, report_from_dict
+from bestof.selection.state.journal import DecisionEntry, DriftEntry, TrialEntry
 
 
 def test_a_winner_that_slows_loses_to_one_that_did_not() -> None:

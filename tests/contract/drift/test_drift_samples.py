@@ -9,7 +9,7 @@ import pytest
 from drifting_machine import WINDOW, Machine, calls, drifts, settled
 
 from bestof import BestOf
-from bestof.selection.sample_interval import FIRST, calls_between
+from bestof.selection.state.sample_interval import FIRST, calls_between
 
 
 def test_samples_with_an_unsettled_choice_inside_do_not_count() -> None:

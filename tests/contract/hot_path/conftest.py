@@ -8,7 +8,7 @@ import pytest
 from settled_selector import IMPLEMENTATIONS
 
 from bestof.selection.hot_path import PythonHotPath
-from bestof.selection.trial import detours
+from bestof.selection.trials.trial import detours
 
 
 @pytest.fixture(params=sorted(IMPLEMENTATIONS))

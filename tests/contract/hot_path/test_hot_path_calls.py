@@ -11,8 +11,8 @@ from settled_selector import Told, answers_itself, first_argument, make_selector
 
 from bestof.errors import StageError
 from bestof.selection.hot_path import PythonHotPath
-from bestof.selection.trial import detours
-from bestof.selection.winner import WHILE_SAMPLED
+from bestof.selection.passes.winner import WHILE_SAMPLED
+from bestof.selection.trials.trial import detours
 
 
 def test_a_settled_problem_calls_the_winner_with_all_arguments(kind: type[PythonHotPath]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bestof.selection.hot_path import native_timed
-from bestof.selection.trial import Trial, current_trial, detours, timed_in_python
+from bestof.selection.trials.trial import Trial, current_trial, detours, timed_in_python
 
 TIMED = {"python": timed_in_python, "native": native_timed}
 

@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 import bestof.torch as bt
 from bestof import BestOf
-from bestof.selection import registry, report_all, use_store
+from bestof.selection import report_all, use_store
+from bestof.selection.state import registry
 
 SECONDS = {"as is": 3.0, "good": 2.2, "best": 2.0, "awful": 9.0}
 WAIT = 1000.0

@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import json, sys, torch, bestof, bestof.torch as bt
-from bestof.selection.registry import selectors
+from bestof.selection.state.registry import selectors
 bestof.use_policy("rounds:rounds=1")
 bestof.use_store(bestof.selection.open_store(sys.argv[1]))
 torch.manual_seed(0)

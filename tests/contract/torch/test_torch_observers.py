@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch import _shim, max_pooling
 from bestof.torch.attention import override as attention
 from bestof.torch.enable import attention_overrides, convolution_override, product_override

@@ -12,9 +12,9 @@ import pytest
 from bestof.bench import dispatch
 from bestof.bench.dispatch import CASES, THREADS, Case, DispatchTime, measure
 from bestof.errors import InvalidArgument
-from bestof.selection.journal import TrialEntry
 from bestof.selection.policies import Rounds
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.state.journal import TrialEntry
+from bestof.selection.trials.trial import current_trial, detours
 
 
 def test_every_case_is_measured_and_leaves_nothing_behind() -> None:

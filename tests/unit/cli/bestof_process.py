@@ -15,7 +15,7 @@ from pathlib import Path
 DRIVER = """\
 import sys, types
 from bestof import selection
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 
 class Store:
     url = "sqlite:///fake.db"

@@ -11,9 +11,9 @@ import pytest
 
 from bestof import selection
 from bestof.cli import main
-from bestof.selection.record import Evidence, Record
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.view import render
 

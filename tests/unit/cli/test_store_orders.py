@@ -16,9 +16,9 @@ import pytest
 from bestof import BestOf
 from bestof.cli import main
 from bestof.selection import open_store
-from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store import sqlite_schema
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Child, Evidence, Pin, Record
 
 RECORDS = [
     Record(

@@ -8,7 +8,7 @@ import pytest
 
 from bestof.cli import main
 from bestof.selection import open_store
-from bestof.selection.record import Evidence, Pin, Record
+from bestof.selection.store.record import Evidence, Pin, Record
 from postgresql_server import shared
 
 HERE = Record("conv", "(3,)", "here", "fast", (Evidence("fast", "1", (1.0,)),), 1.0)

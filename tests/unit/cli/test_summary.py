@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bestof.cli.summary import summary_lines
-from bestof.selection.earlier_race import EarlierRace
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.state.earlier_race import EarlierRace
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from fake_program import Program
 
 from bestof.selection import BestOf, use_policy, use_store
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 
 @pytest.fixture

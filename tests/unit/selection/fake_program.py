@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bestof import BestOf
-from bestof.selection.record import Record
+from bestof.selection.store.record import Record
 
 
 class Clock:

@@ -9,9 +9,9 @@ import pytest
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
 from bestof.selection.policies import Rounds
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.state.journal import DecisionEntry, DisqualificationEntry, TrialEntry
+from bestof.selection.trials.trial import current_trial, detours
 
 
 class Clock:

@@ -6,8 +6,8 @@ import pytest
 
 from bestof import BestOf
 from bestof.errors import StoreBusy
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence, Record
 
 
 class LateStore(MemoryStore):

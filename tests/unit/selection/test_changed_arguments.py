@@ -15,7 +15,7 @@ import torch
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.snapshot import Snapshot
+from bestof.selection.call.snapshot import Snapshot
 
 
 def double(values: Any) -> Any:

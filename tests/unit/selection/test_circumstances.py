@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from bestof.selection.circumstances import circumstances, may_pass, raised
+from bestof.selection.trials.circumstances import circumstances, may_pass, raised
 
 
 def test_an_error_may_pass_and_a_wrong_result_may_not() -> None:

@@ -10,9 +10,9 @@ import pytest
 from fake_program import Program
 
 from bestof import BestOf
-from bestof.selection.journal import TrialEntry
 from bestof.selection.policies import Race, Rounds, Window
-from bestof.selection.trial import detours
+from bestof.selection.state.journal import TrialEntry
+from bestof.selection.trials.trial import detours
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from fake_program import BrokenStore, DictStore, Program
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection import registry
 from bestof.selection.policies import Fixed, Window
+from bestof.selection.state import registry
 
 
 def settle(selector: BestOf, *problems: int, calls: int = 12) -> BestOf:

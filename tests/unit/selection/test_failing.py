@@ -12,7 +12,7 @@ from fake_program import DictStore, Program
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning, NoAlternative
-from bestof.selection.trial import detours
+from bestof.selection.trials.trial import detours
 
 
 def reasons(selector: BestOf, *args: Any) -> dict[str, str | None]:

@@ -10,10 +10,10 @@ from fake_program import BrokenStore, Program
 
 from bestof import Alternative
 from bestof.errors import BestofWarning, InvalidArgument
-from bestof.selection.host import host
+from bestof.selection.identity.host import host
 from bestof.selection.policies import Fixed
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence, Record
 
 TWO = {"a": 2.0, "b": 1.0}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bestof.errors import WrongResult
-from bestof.selection.guard import compare
+from bestof.selection.call.guard import compare
 
 NAN, INF = float("nan"), float("inf")
 PARAMETER = torch.nn.Parameter(torch.ones(3))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bestof.selection.host import fingerprint, host, parse_cpuinfo
+from bestof.selection.identity.host import fingerprint, host, parse_cpuinfo
 
 V2 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3"
 V3 = f"{V2} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"

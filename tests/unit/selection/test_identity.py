@@ -17,8 +17,8 @@ from fake_program import Clock
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.identity import has_code_of, is_former, places, version_of
-from bestof.selection.journal import TrialEntry
+from bestof.selection.identity.version import has_code_of, is_former, places, version_of
+from bestof.selection.state.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
 
 PROGRAM = """
@@ -212,18 +212,18 @@ def test_depends_speaks_for_the_data_and_not_for_the_code() -> None:
 def test_a_compiled_function_stands_for_the_version_of_its_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bestof.selection import identity  # noqa: PLC0415  to clear what it has cached
+    from bestof.selection.identity import version  # noqa: PLC0415  to clear what it has cached
 
     before = version_of([np.add], ())
     monkeypatch.setattr(np, "__version__", "0.0.1")
-    identity._version.cache_clear()
+    version._version.cache_clear()
     assert version_of([np.add], ()) != before
-    identity._version.cache_clear()
+    version._version.cache_clear()
 
 
 def test_every_process_computes_the_same_identity(tmp_path: Path) -> None:
     code = """
-from bestof.selection.identity import version_of
+from bestof.selection.identity.version import version_of
 class Held:
     def __init__(self): self.words, self.where = {"a", "b", "c"}, {"x": frozenset({"p", "q"})}
     def __call__(self, x): return x in {"k", "l", "m", "n"}
@@ -249,7 +249,8 @@ print(version_of([Held(), within, Held().__call__, object().__repr__], ()))
 COPIED = """
 import functools, os, sys
 from bestof import BestOf, Alternative
-from bestof.selection import identity, registry
+from bestof.selection.identity import version
+from bestof.selection.state import registry
 now = 0.0
 class Taking:
     def __init__(self, seconds): self.seconds = seconds
@@ -267,9 +268,9 @@ plain = [("slow", slow), ("fast", fast), ("held", Taking(2.0)), ("method", Held(
          ("part", functools.partial(slow, by=4.0)), Alternative("stated", fast, depends=["a==1"])]
 groups = [("one", [slow, Taking(2.0)]), ("two", [fast, Taking(1.0)])]
 if len(sys.argv) > 2:  # as earlier versions did: the path of the script, also in digests
-    own = identity._version_text
-    def named(module): return identity._former_name(module, sys.argv[2])
-    identity._version_text = lambda f, d, naming: own(f, d, named)
+    own = version._version_text
+    def named(module): return version._former_name(module, sys.argv[2])
+    version._version_text = lambda f, d, naming: own(f, d, named)
 usual = dict(policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
 made = [BestOf("plain", plain, len, **usual), BestOf("group", groups, len, **usual)]
 for _ in range(30):

@@ -9,11 +9,11 @@ import warnings
 import pytest
 
 from bestof import Alternative, BestOf
-from bestof.selection.knowledge import Knowledge
-from bestof.selection.new_problem import NewProblems
+from bestof.selection.call.new_problem import NewProblems
 from bestof.selection.policies import Race, Rounds, Window
+from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.memory import MemoryStore
-from bestof.selection.tuning import Tuning
 
 
 def test_the_next_run_tries_what_a_window_left_untried() -> None:

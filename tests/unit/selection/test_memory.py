@@ -10,7 +10,8 @@ import weakref
 from fake_program import DictStore, Program
 
 from bestof import BestOf
-from bestof.selection import registry, report_all
+from bestof.selection import report_all
+from bestof.selection.state import registry
 
 
 def settle(selector: BestOf, problem: int, calls: int = 4) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bestof.errors import InvalidArgument
 from bestof.selection import BestOf
 from bestof.selection.policies import Neighbour, Race
-from bestof.selection.policy import OpenSearch
+from bestof.selection.policies.policy import OpenSearch
 
 NAMES = ["a", "b", "c"]
 

@@ -12,7 +12,7 @@ from fake_program import Program
 from nested_selectors import children
 
 from bestof import BestOf
-from bestof.selection.trial import detours
+from bestof.selection.trials.trial import detours
 
 
 def coroutine(program: Program, name: str, seconds: float, inner: BestOf | None = None) -> Any:

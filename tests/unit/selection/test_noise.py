@@ -10,12 +10,12 @@ from fake_program import Clock, DictStore, Program
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection import registry
-from bestof.selection.journal import TrialEntry
-from bestof.selection.noise import is_noisy
-from bestof.selection.record import Evidence
-from bestof.selection.report import Report, report_from_dict
+from bestof.selection.reports.report import Report, report_from_dict
+from bestof.selection.state import registry
+from bestof.selection.state.journal import TrialEntry
+from bestof.selection.state.noise import is_noisy
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence
 from bestof.selection.store.sqlite import SqliteStore
 
 

@@ -10,10 +10,10 @@ from fake_program import DictStore, Program
 
 from bestof import Alternative, view
 from bestof.errors import BestofWarning
-from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
 from bestof.selection.policies import Rounds
-from bestof.selection.report import Report, report_from_dict
-from bestof.selection.tuning import open_tuning
+from bestof.selection.reports.report import Report, report_from_dict
+from bestof.selection.state.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
+from bestof.selection.state.tuning import open_tuning
 
 
 def test_every_entry_is_delivered_in_order_and_without_the_lock(program: Program) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from bestof import BestOf
 from bestof.errors import StoreBusy
-from bestof.selection.journal import TrialEntry
-from bestof.selection.record import Evidence, Record
+from bestof.selection.state.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence, Record
 
 
 class Costs:

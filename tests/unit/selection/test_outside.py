@@ -21,7 +21,7 @@ import pytest
 
 from bestof import Alternative, BestOf
 from bestof.selection.outside import comes_from_outside, registered_handlers
-from bestof.selection.trial import current_trial, detours
+from bestof.selection.trials.trial import current_trial, detours
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this system has no interval timers"

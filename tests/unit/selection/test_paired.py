@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from bestof.selection.paired import LEAST_PAIRS, MOST_PAIRS, judge, speedup
+from bestof.selection.policies.paired import LEAST_PAIRS, MOST_PAIRS, judge, speedup
 
 
 @pytest.mark.parametrize("count", range(LEAST_PAIRS, MOST_PAIRS + 1))

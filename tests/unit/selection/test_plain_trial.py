@@ -11,7 +11,7 @@ import pytest
 from fake_program import Program
 
 from bestof import BestOf
-from bestof.selection.chooser import Chooser
+from bestof.selection.call.chooser import Chooser
 from bestof.selection.policies import Rounds, Window
 
 PROGRAMS: dict[str, Callable[[Program, dict[str, Any]], list[BestOf]]] = {}

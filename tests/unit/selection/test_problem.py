@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestof.selection.problem import canonical
+from bestof.selection.identity.problem import canonical
 
 
 class Layout(enum.Enum):
@@ -205,7 +205,7 @@ def test_two_problems_share_a_text_only_if_they_are_the_same(one: object, two: o
 
 def test_the_text_is_the_same_in_a_process_with_another_hash_seed() -> None:
     program = (
-        "from bestof.selection.problem import canonical\n"
+        "from bestof.selection.identity.problem import canonical\n"
         "print(canonical(frozenset({'a', 'b', 'c', ('d', None), b'e', frozenset({'f', 'g'})})))"
     )
     texts = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.selection.record import Evidence, Record
+from bestof.selection.store.record import Evidence, Record
 
 OLD = Record("s", "p", "h", "a", (Evidence("a", "1", (1.0,)), Evidence("b", "1", (2.0,))), 1.0)
 

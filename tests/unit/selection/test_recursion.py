@@ -9,7 +9,7 @@ import pytest
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, ProblemError
-from bestof.selection.trial import detours
+from bestof.selection.trials.trial import detours
 
 
 def descending(leaf: Exception | None, calls: list[int], **options: Any) -> BestOf:

@@ -18,10 +18,10 @@ from fake_program import DictStore, Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
-from bestof.selection import registry
+from bestof.selection.passes.winner import NEVER, WHILE_SAMPLED
+from bestof.selection.state import registry
 from bestof.selection.store import default
-from bestof.selection.trial import detours
-from bestof.selection.winner import NEVER, WHILE_SAMPLED
+from bestof.selection.trials.trial import detours
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from fake_device import FakeDevice
 from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection import Alternative
-from bestof.selection.attempt import Attempt
+from bestof.selection.call.attempt import Attempt
 
 SECONDS = {"slow": 3.0, "fast": 1.0, "middle": 2.0}
 

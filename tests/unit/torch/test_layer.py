@@ -9,8 +9,8 @@ import torch
 
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
-from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
+from bestof.selection.state.journal import DecisionEntry, DisqualificationEntry, TrialEntry
 from bestof.torch.convolution import estimate
 from bestof.torch.convolution.group import computes_jointly
 from bestof.torch.convolution.layer import ConvolutionLayer

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch import max_pooling
 from bestof.torch.enable import _State
 from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem, is_valid

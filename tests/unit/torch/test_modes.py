@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 import bestof
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
-from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.enable import convolution_override, pooling_overrides
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bestof.errors import BestofWarning
 from bestof.selection import BestOf, Fixed, use_policy
-from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.attention.attention_pass import Backward, Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.attention.recognition import look_of

@@ -16,7 +16,7 @@ import bestof.torch as integration
 from bestof.errors import BestofWarning
 from bestof.kernels.addresses import c_calls
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch.convolution import native as convolutions
 from bestof.torch.enable import convolution_override, product_override
 from bestof.torch.product import native as products

@@ -11,7 +11,7 @@ from shim_case import either, lookups, operands, override
 from torch import Tensor
 
 import bestof.torch as integration
-from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch import override as overriding
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.shim import ASKED_EVERY

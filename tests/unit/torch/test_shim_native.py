@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bestof.torch as integration
 from bestof import kernels
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.shim import ASKED_EVERY

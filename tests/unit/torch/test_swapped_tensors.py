@@ -13,7 +13,7 @@ from torch.nn import functional
 import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch.attention import override as attention
 from bestof.torch.enable import convolution_override, product_override
 from bestof.torch.product import override as product

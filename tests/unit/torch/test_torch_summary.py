@@ -12,10 +12,10 @@ import torch
 import bestof
 import bestof.torch as integration
 from bestof.cli.summary import summary_lines
-from bestof.selection import new_problem
-from bestof.selection.journal import DecisionEntry, Journal, TrialEntry
-from bestof.selection.record import Record
-from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.selection.call import new_problem
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.selection.state.journal import DecisionEntry, Journal, TrialEntry
+from bestof.selection.store.record import Record
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.enable import _State
@@ -112,7 +112,7 @@ def test_an_unsettled_problem_of_few_calls_is_rare(calls: int, rare: bool) -> No
 
 def test_a_summary_names_the_savings_it_does_not_count() -> None:
     row = PassSummary("forward", "i1", None, None, None, 3)
-    report = bestof.selection.report.Report(())
+    report = bestof.selection.reports.report.Report(())
     for keeps in (False, True):
         lines = summary_lines("x.py", 1.0, report, Summary(1, (row,), 0.0, 0.0, 1, keeps), None)
         assert any("rare" in line for line in lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 
 LONG = "x 8×64×112×112 float32 channels last, w 64×3×3, " + ", ".join(
     f"axis {i} stride {i}" for i in range(12)

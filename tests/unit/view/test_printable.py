@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 import pytest
 
 from bestof import view
-from bestof.selection.record import Record
-from bestof.selection.report import (
+from bestof.selection.reports.report import (
     AlternativeReport,
     ProblemReport,
     Report,
     SelectorReport,
     report_from_dict,
 )
+from bestof.selection.store.record import Record
 from bestof.view.printable import printable
 
 CLEAR, TITLE, RETURN = "\x1b[2J", "\x9d0;owned\x07", "a\rb"

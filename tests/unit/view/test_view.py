@@ -12,7 +12,7 @@ from reports import CIRCLE, EMPTY, LONG, NESTED, PARTLY, REASON
 from bestof import view
 from bestof.errors import InvalidArgument
 from bestof.selection.duration import duration
-from bestof.selection.report import Report, report_from_dict
+from bestof.selection.reports.report import Report, report_from_dict
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import NOT_NESTED, NOTHING

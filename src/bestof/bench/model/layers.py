@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bestof.bench.model.result import LayerTimes
-from bestof.selection.report import AlternativeReport, Report, report_from_dict
+from bestof.selection.reports.report import AlternativeReport, Report, report_from_dict
 from bestof.torch.convolution.problem import ConvProblem
 
 _SELECTORS = ("convolution", "cuda convolution")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bestof.selection.policies.argument import check_count, check_names
+from bestof.selection.policies.policy import OpenSearch, SearchingPolicy
 from bestof.selection.policies.race import Race
-from bestof.selection.policy import OpenSearch, SearchingPolicy
 
 
 @dataclass(frozen=True, slots=True)

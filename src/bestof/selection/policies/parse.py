@@ -9,10 +9,10 @@ from typing import Any
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies.fixed import Fixed
+from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.policies.race import Race
 from bestof.selection.policies.rounds import Rounds
 from bestof.selection.policies.window import Window
-from bestof.selection.policy import Policy, searches_at_any_time
 
 
 def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies.argument import check_count, check_names
+from bestof.selection.policies.policy import OpenSearch, SearchingPolicy
 from bestof.selection.policies.race import Race
-from bestof.selection.policy import OpenSearch, SearchingPolicy
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bestof.selection.record import Pin, Record
+from bestof.selection.store.record import Pin, Record
 
 
 class Unavailable(Exception):

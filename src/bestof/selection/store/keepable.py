@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from bestof.errors import StoreError
-from bestof.selection.record import Child, Evidence, Record
+from bestof.selection.store.record import Child, Evidence, Record
 
 
 def fault_of(record: Record) -> str | None:

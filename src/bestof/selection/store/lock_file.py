@@ -12,10 +12,10 @@ from math import isfinite
 from typing import TypeVar
 
 from bestof.errors import StoreError
-from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store import lock_text
 from bestof.selection.store.lock_field import Field, WrongField
 from bestof.selection.store.pin_order import sorted_pins
+from bestof.selection.store.record import Child, Evidence, Pin, Record
 from bestof.selection.store.storable import storable
 
 FORMAT = 1

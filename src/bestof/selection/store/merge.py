@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bestof.selection.record import Evidence, Pin, Record
+from bestof.selection.store.record import Evidence, Pin, Record
 
 
 def merge(ours: Iterable[Record], theirs: Iterable[Record]) -> list[Record]:

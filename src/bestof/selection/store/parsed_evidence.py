@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bestof.selection.record import Child, Evidence
+from bestof.selection.store.record import Child, Evidence
 
 _INFINITE = float("inf")
 

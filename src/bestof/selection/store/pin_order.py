@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bestof.selection.record import Pin
+from bestof.selection.store.record import Pin
 
 
 def sorted_pins(pins: Iterable[Pin]) -> list[Pin]:

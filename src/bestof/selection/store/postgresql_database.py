@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from bestof.selection.record import Pin, Record
 from bestof.selection.store import postgresql_schema as schema
 from bestof.selection.store.damaged_rows import DamagedRows
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.postgresql_session import Session, check_driver
 from bestof.selection.store.postgresql_url import parse_server_url
+from bestof.selection.store.record import Pin, Record
 
 _T = TypeVar("_T")
 

@@ -15,10 +15,10 @@ from math import isfinite
 from typing import Any
 
 from bestof.errors import StoreError
-from bestof.selection.record import Pin, Record
 from bestof.selection.store.parsed_evidence import parsed_evidence
 from bestof.selection.store.pin_order import without_repetitions
 from bestof.selection.store.postgresql_session import Session
+from bestof.selection.store.record import Pin, Record
 
 SCHEMA = "bestof"
 

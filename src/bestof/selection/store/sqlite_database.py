@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from bestof.errors import StoreError
-from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.damaged_rows import DamagedRows
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.network_file_system import is_shared
+from bestof.selection.store.record import Pin, Record
 from bestof.selection.store.sqlite_file import (
     Damage,
     FolderLock,

@@ -9,9 +9,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bestof.selection.record import Evidence, Pin, Record
 from bestof.selection.store.parsed_evidence import parsed_evidence
 from bestof.selection.store.pin_order import without_repetitions
+from bestof.selection.store.record import Evidence, Pin, Record
 from bestof.selection.store.sqlite_file import (
     APPLICATION_ID,
     SCHEMA_VERSION,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from bestof.errors import StoreError
-from bestof.selection.record import Record
 from bestof.selection.store.database import Database, Unavailable
+from bestof.selection.store.record import Record
 from bestof.selection.store.retry import Retry
 
 Key = tuple[str, str, str]  # selector, problem, host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bestof.selection.journal import Entry
+from bestof.selection.state.journal import Entry
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.decisions import CurrentDecisions
 

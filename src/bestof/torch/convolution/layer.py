@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bestof.selection import BestOf
-from bestof.selection.journal import DecisionEntry, Entry
+from bestof.selection.state.journal import DecisionEntry, Entry
 from bestof.torch.allocator import hand_back_unused
 from bestof.torch.convolution import as_is, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts

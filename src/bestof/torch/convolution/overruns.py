@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from math import inf
 from typing import Any, NamedTuple
 
-from bestof.selection.journal import Entry, TrialEntry
-from bestof.selection.registry import Defaults
+from bestof.selection.state.journal import Entry, TrialEntry
+from bestof.selection.state.registry import Defaults
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.problem import ConvProblem
 

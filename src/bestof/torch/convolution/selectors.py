@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, unless_shared
-from bestof.selection.journal import Entry
-from bestof.selection.timer import Timer
+from bestof.selection.state.journal import Entry
+from bestof.selection.trials.timer import Timer
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals

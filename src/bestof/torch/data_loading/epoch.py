@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from bestof.selection.registry import trials_of_all
+from bestof.selection.state.registry import trials_of_all
 from bestof.torch.data_loading.breakdown import profiled
 from bestof.torch.data_loading.computing_threads import ComputingThreads
 from bestof.torch.data_loading.room import batch_bytes, private_bytes

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from bestof.selection.registry import trials_of_all
+from bestof.selection.state.registry import trials_of_all
 from bestof.torch.data_loading.computing_threads import ComputingThreads
 from bestof.torch.data_loading.room import batch_bytes
 from bestof.torch.data_loading.setting import Setting

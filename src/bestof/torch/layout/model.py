@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from bestof.selection.paired import judge, speedup
-from bestof.selection.registry import trials_of_all
+from bestof.selection.policies.paired import judge, speedup
+from bestof.selection.state.registry import trials_of_all
 from bestof.torch.layout.known_operators import KnownOperators
 from bestof.torch.layout.weights import Weights
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, unless_shared
-from bestof.selection.journal import DecisionEntry, Entry
+from bestof.selection.state.journal import DecisionEntry, Entry
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE, SEARCHES
 from bestof.torch.decisions import CurrentDecisions

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from bestof.selection.policy import OpenSearch, SearchingPolicy
+from bestof.selection.policies.policy import OpenSearch, SearchingPolicy
 from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry
 from bestof.torch.ranks.problem_log import ProblemLog
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import torch
 import torch.distributed
 
-from bestof.selection.policy import Policy, searches_at_any_time
-from bestof.selection.problem import canonical
-from bestof.selection.registry import AgreeingSelector
+from bestof.selection.identity.problem import canonical
+from bestof.selection.policies.policy import Policy, searches_at_any_time
+from bestof.selection.state.registry import AgreeingSelector
 from bestof.torch.ranks.agreed_search import AgreedPolicy
 from bestof.torch.ranks.courier import Courier, KeyValueStore
 from bestof.torch.ranks.steps import count_steps, steps

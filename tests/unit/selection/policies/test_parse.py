@@ -6,7 +6,7 @@ import pytest
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
-from bestof.selection.policy import Policy
+from bestof.selection.policies.policy import Policy
 
 
 @pytest.mark.parametrize(

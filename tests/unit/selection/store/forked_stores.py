@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.postgresql import PostgresqlStore
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 

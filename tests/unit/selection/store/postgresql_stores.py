@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from stored_records import RECORDS
 
-from bestof.selection.record import Record
 from bestof.selection.store.postgresql import PostgresqlStore
+from bestof.selection.store.record import Record
 
 
 def write(url: str, records: Sequence[Record] = RECORDS) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 RECORDS = [

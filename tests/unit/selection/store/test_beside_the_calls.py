@@ -16,11 +16,11 @@ import pytest
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, StoreBusy, StoreError
-from bestof.selection import registry
-from bestof.selection.record import Evidence, Record
+from bestof.selection.state import registry
 from bestof.selection.store import patience, retry
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.patience import Patience
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.worker import Job
 
@@ -221,7 +221,7 @@ import atexit, multiprocessing, sys
 def save(name):
     store.save(Record("s", name, "h", "a", (), 1.0))
 atexit.register(save, "late")  # before bestof registers its own exit function, to run after it
-from bestof.selection.record import Record
+from bestof.selection.store.record import Record
 from bestof.selection.store.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1])
 def child():

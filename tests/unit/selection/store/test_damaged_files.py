@@ -15,10 +15,10 @@ import pytest
 from stored_records import NEW, RECORDS, made, save_all
 
 from bestof.errors import BestofWarning, StoreError
-from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.lock_file import export_records, import_pins
+from bestof.selection.store.record import Pin, Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.sqlite_database import SqliteDatabase
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bestof.selection.record import Evidence, Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite_database import SqliteDatabase
 
 PACKAGE = os.path.join("selection", "store")

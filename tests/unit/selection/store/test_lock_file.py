@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bestof.errors import StoreError
-from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store.lock_file import export_records, import_pins, import_records
+from bestof.selection.store.record import Child, Evidence, Pin, Record
 
 RECORDS = [
     Record(

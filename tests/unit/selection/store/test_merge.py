@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.merge import merge
+from bestof.selection.store.record import Evidence, Record
 
 
 def record(updated: float, decision: str | None, *evidence: Evidence, problem: str = "p") -> Record:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bestof.selection.record import Pin
 from bestof.selection.store import network_file_system
 from bestof.selection.store.network_file_system import is_shared, type_of
+from bestof.selection.store.record import Pin
 from bestof.selection.store.sqlite_database import SqliteDatabase
 
 

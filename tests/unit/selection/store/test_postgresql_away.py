@@ -12,9 +12,9 @@ from stored_records import RECORDS
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, StoreBusy
-from bestof.selection.record import Record
 from bestof.selection.store import postgresql_database, postgresql_session, retry
 from bestof.selection.store.postgresql import PostgresqlStore
+from bestof.selection.store.record import Record
 from postgresql_server import PostgresqlServer
 
 psycopg = pytest.importorskip("psycopg")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 # fork of which Python does not know, so that the children have their parent's open connection.
 PROGRAM = """
 import ctypes, os, sys
-from bestof.selection.record import Record
+from bestof.selection.store.record import Record
 from bestof.selection.store import worker
 from bestof.selection.store.postgresql import PostgresqlStore
 

@@ -13,12 +13,12 @@ from postgresql_stores import read, write
 from stored_records import NEW, RECORDS, save_all
 
 from bestof.errors import BestofWarning, StoreError
-from bestof.selection.record import Evidence, Pin, Record
 from bestof.selection.store import postgresql_schema
 from bestof.selection.store.postgresql import PostgresqlStore
 from bestof.selection.store.postgresql_database import PostgresqlDatabase
 from bestof.selection.store.postgresql_session import Session
 from bestof.selection.store.postgresql_url import parse_server_url
+from bestof.selection.store.record import Evidence, Pin, Record
 from postgresql_server import GUARDED, PASSWORD, PostgresqlServer
 
 RECORD = RECORDS[0]
@@ -216,7 +216,7 @@ def program(tmp_path: Path, url: str) -> list[str]:
     file = tmp_path / "program.py"
     file.write_text("""
 import sys
-from bestof.selection.record import Evidence, Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.url import open_store
 
 store = open_store(sys.argv[1])
@@ -284,7 +284,7 @@ def test_a_fork_shares_no_connection(tmp_path: Path, url: str) -> None:
     file = tmp_path / "forks.py"
     file.write_text("""
 import os, sys, warnings
-from bestof.selection.record import Record
+from bestof.selection.store.record import Record
 from bestof.selection.store import lifetime
 from bestof.selection.store.url import open_store
 

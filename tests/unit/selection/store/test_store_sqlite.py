@@ -215,7 +215,7 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
 def test_a_save_while_the_process_ends_is_kept(tmp_path: Path) -> None:
     program = f"""
 import atexit
-from bestof.selection.record import Record
+from bestof.selection.store.record import Record
 def late():
     store.save(Record("s", "late", "h", "a", (), 1.0))
 atexit.register(late)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bestof.errors import StoreError
-from bestof.selection.record import Record
 from bestof.selection.store.default import cache_folder, close_default_store, default_store
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
+from bestof.selection.store.record import Record
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.url import open_store
 

@@ -15,7 +15,7 @@ import pytest
 from stored_records import NEW, RECORDS, made, save_all
 
 from bestof.errors import StoreError
-from bestof.selection.record import Evidence, Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store.database import Database, Unavailable
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.store.waiting import Waiting
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof.selection import Fixed
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.enable import attention_overrides
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import bestof.torch as integration
-from bestof.selection.journal import TrialEntry
+from bestof.selection.state.journal import TrialEntry
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.selectors import PATIENCE

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf
-from bestof.selection.journal import TrialEntry
+from bestof.selection.state.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
 from bestof.torch.convolution.alternative import DIRECT
 from bestof.torch.convolution.alternative import Alternative as Row

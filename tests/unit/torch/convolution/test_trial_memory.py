@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bestof.selection.journal import DecisionEntry, TrialEntry
+from bestof.selection.state.journal import DecisionEntry, TrialEntry
 from bestof.torch.convolution import fft, im2col, im2row, layer
 from bestof.torch.convolution.layer import _after_trials
 from bestof.torch.convolution.lowered import matrix_bytes, scratch_limit

@@ -17,7 +17,7 @@ from bestof.accuracy import Accuracy
 from bestof.errors import BestofWarning
 from bestof.kernels import algorithms, build, matmul_algorithms
 from bestof.selection import BestOf, Fixed
-from bestof.selection.registry import Defaults
+from bestof.selection.state.registry import Defaults
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.max_pooling import MaxPoolOverride

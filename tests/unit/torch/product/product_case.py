@@ -10,7 +10,7 @@ from torch import Tensor
 
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
-from bestof.selection.policy import Search
+from bestof.selection.policies.policy import Search
 from bestof.torch.enable import product_override
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.shim import ProductShim

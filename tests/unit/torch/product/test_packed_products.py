@@ -17,7 +17,7 @@ from weight_changes import WEIGHT_CHANGES
 
 import bestof.torch as integration
 from bestof import kernels
-from bestof.selection.journal import DecisionEntry
+from bestof.selection.state.journal import DecisionEntry
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.product.packed import PackedMatrices
 from bestof.torch.product.problem import ProductProblem

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import bestof.torch as integration
-from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.product import override as module
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.product.problem import ProductProblem

@@ -12,7 +12,7 @@ from torch import Tensor
 from bestof.accuracy import ACCURACIES
 from bestof.errors import BestofWarning
 from bestof.selection import use_policy
-from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bestof import BestOf
-from bestof.selection.registry import Defaults
+from bestof.selection.state.registry import Defaults
 from bestof.selection.store.memory import MemoryStore
 from bestof.torch.ranks.agreement import Agreement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from simulated_job import PROBLEM, SECONDS, Job
 
-from bestof.selection.noise import is_noisy
+from bestof.selection.state.noise import is_noisy
 
 
 def decided_alike(seed: int, actions: int) -> None:

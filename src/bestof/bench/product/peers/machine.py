@@ -6,7 +6,7 @@ from bestof import kernels
 from bestof.bench import machine
 from bestof.bench.convolution.run import Run
 from bestof.bench.product.case import Case
-from bestof.selection.host import host
+from bestof.selection.identity.host import host
 
 _RUNS = {
     "multiply-add": machine.multiply_adds(),

@@ -1,0 +1,1 @@
+"""What is known of selectors, as plain values and in words."""

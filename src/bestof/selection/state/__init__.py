@@ -1,0 +1,1 @@
+"""What the process knows: searches under way, decisions, and the journal of both."""

@@ -1,0 +1,35 @@
+"""Choose the policy of a selector, and the decisions that are watched for drift."""
+
+from __future__ import annotations
+
+from bestof.selection.passes.winner import NEVER
+from bestof.selection.policies import Race
+from bestof.selection.policies.policy import Policy, searches_at_any_time
+from bestof.selection.state import registry
+from bestof.selection.state.decision import Decision
+from bestof.selection.state.sample_interval import FIRST
+
+
+class PolicyChoice:
+    """The policy of one selector: its own, or else that of the process, or else `Race`."""
+
+    __slots__ = ("_drift", "_own")
+
+    def __init__(self, own: Policy | None, *, drift: bool) -> None:
+        self._own = own
+        self._drift = drift
+
+    def current(self) -> Policy:
+        """Return the policy of the next search."""
+        return self._own or registry.shared_policy() or Race()
+
+    def first_sample(self, decision: Decision) -> int:
+        """Return the number of the settled call that is timed first, or NEVER.
+
+        A decision is watched for drift on three conditions: trials made it, another alternative is
+        left, and its policy may search again.
+        """
+        others = sum(one.disqualified is None for one in decision.evidence) - 1
+        measured = decision.source in ("measured", "stored") and decision.seconds is not None
+        watched = self._drift and measured and others > 0 and searches_at_any_time(self.current())
+        return FIRST if watched else NEVER

@@ -1,0 +1,1 @@
+"""One timed call: its clock, its check, and what becomes of its failure."""
