@@ -205,6 +205,15 @@ class BestOf(Original, HotPath):
                 known.savings(),
             )
 
+    def chosen(self, problem: Hashable) -> str | None:
+        """Return the name of the alternative that is chosen for a problem at present.
+
+        `problem` is what `get_problem_size` returns. The result is None if the problem has no
+        decision: it was never met, its search goes on, or its winner has failed or drifted.
+        """
+        decision = self._knowledge.decisions.get(problem)
+        return None if decision is None else decision.alternative
+
     @property
     def trials(self) -> int:
         """The number of timed calls."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 
@@ -34,6 +35,21 @@ def test_every_entry_is_delivered_in_order_and_without_the_lock(program: Program
     ]
     assert tuple(told) == selector.journal.entries()
     assert not any(held)
+
+
+def test_what_is_chosen_at_present(program: Program) -> None:
+    selector = program.selector({"a": 2.0, "b": 1.0}, rounds=1)
+    assert selector.chosen((1,)) is None
+    selector(1)
+    assert selector.chosen((1,)) is None
+    selector(1)
+    assert selector.chosen((1,)) == "b"
+    assert selector.chosen((2,)) is None
+    copied = copy.copy(selector)
+    assert copied.chosen((1,)) == "b"
+    assert selector.race_again((1,))
+    assert selector.chosen((1,)) is None
+    assert copied.chosen((1,)) == "b"
 
 
 def test_a_decision_without_a_trial_is_reported_too(program: Program) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from choices import Choices, choose
 
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.selection.state.journal import DecisionEntry, DisqualificationEntry, TrialEntry
+from bestof.selection.state.journal import DisqualificationEntry, TrialEntry
 from bestof.torch.convolution import estimate
 from bestof.torch.convolution.group import computes_jointly
 from bestof.torch.convolution.layer import ConvolutionLayer
@@ -267,17 +268,16 @@ def test_a_withdrawn_pair_is_no_longer_computed_jointly(layer: ConvolutionLayer)
         assert found is not None
         return next(found.turns)
 
-    for name, one in (
-        ("convolution layer", whole),
-        ("convolution input gradient", problem),
-        ("convolution weight gradient", problem),
-    ):
-        alternative = "independent" if one is whole else "as is"
-        layer.decisions.listener(name)(DecisionEntry(one, alternative, "measured"))
-    assert is_joint()
-    layer.decisions.listener("convolution input gradient")(
-        DisqualificationEntry(problem, "as is", "raised")
+    passes = [Choices({problem: "as is"}) for _ in range(2)]
+    layer.decisions = choose(
+        layer.decisions,
+        layer=Choices({whole: "independent"}),
+        input_gradient=passes[0],
+        weight_gradient=passes[1],
     )
+    assert is_joint()
+    passes[0].clear()
+    layer._listen(DisqualificationEntry(problem, "as is", "raised"))
     assert not is_joint()
 
 

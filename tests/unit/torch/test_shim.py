@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from choices import Choices, choose
 from shim_case import either, lookups, operands, override
 from torch import Tensor
 
@@ -89,8 +90,9 @@ def test_a_decision_that_falls_is_forgotten_at_once(
         torch.conv2d(x, weight, bias)
         assert met == []
         (problem,) = override.layer.forward_calls.totals()
-        listen = override.layer.decisions.listener(override.layer.forward_pass.name)
-        listen(DisqualificationEntry(problem, "as is", "raised"))
+        layer = override.layer
+        layer.decisions = choose(layer.decisions, forward_pass=Choices())
+        layer._listen(DisqualificationEntry(problem, "as is", "raised"))
         for count in (1, 2):
             torch.conv2d(x, weight, bias)
             assert len(met) == count
@@ -125,19 +127,17 @@ def test_what_was_looked_up_before_a_decision_is_not_remembered(
     x, weight, bias = operands()
     layer = either.layer
 
-    class Decided(dict[Any, str]):
-        def get(self, *given: Any) -> Any:
-            found = super().get(*given)
-            layer.decisions.listener("another selector")(
-                DisqualificationEntry("its problem", "as is", "raised")
-            )
-            return found
+    def another_decides() -> None:
+        layer._listen(DisqualificationEntry("its problem", "as is", "raised"))
 
     for _ in range(3):
         torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
     layer._forget()
-    current = layer.decisions._current
-    current._chosen = Decided(current._chosen)
+    decided = {}
+    for name in layer.decisions._fields[1:]:
+        decided[name] = Choices(getattr(layer.decisions, name).best_name)
+        decided[name].asked = another_decides
+    layer.decisions = choose(layer.decisions, **decided)
     torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
     assert not layer._forward
     assert not layer._backward

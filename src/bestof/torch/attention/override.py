@@ -12,12 +12,12 @@ from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Operands, Tensors
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, look_of
 from bestof.torch.attention.verifier import AttentionVerifier
 from bestof.torch.convolution.selectors import RACE, SEARCHES
-from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
@@ -57,7 +57,6 @@ class AttentionOverride:
         self._problems: dict[Look, AttentionProblem | None] = {}
         self._plans: dict[tuple[Look, float | None], NativePlan] = {}
         self._natives: dict[tuple[Look, float | None], NativeAttention] = {}
-        self._decisions: CurrentDecisions[AttentionProblem] = CurrentDecisions(self._forget)
         self._rehearsals = Rehearsals(attention.selector.replace("_", " "))
         rows = {"as is": self._as_is, "native": self._native}
         self.selector = BestOf(
@@ -65,7 +64,7 @@ class AttentionOverride:
             [Alternative(name, function, DEPENDS) for name, function in rows.items()],
             lambda problem, *_: problem,
             check=AttentionVerifier(attention, rows),
-            on_event=self._decisions.listener(attention.selector),
+            on_event=self._listen,
             policy=unless_shared(_RACE),
             max_searches=SEARCHES,
         )
@@ -104,7 +103,7 @@ class AttentionOverride:
         if look is None or problem is None:
             return self._pass.by_pytorch(self._original, operands, causal)
         given = (problem, look, operands)
-        chosen = self._decisions.get(self._pass.selector, problem)
+        chosen = self.selector.chosen(problem)
         if chosen == "as is":
             self.shim.note(generation, [], None)
         elif chosen == "native":
@@ -119,8 +118,8 @@ class AttentionOverride:
             self.selector.journal.deliver()  # an interrupt may have come before it
             raise
 
-    def _forget(self) -> None:
-        if self.shim is not None:
+    def _listen(self, entry: Entry) -> None:
+        if self.shim is not None and not isinstance(entry, TrialEntry):
             self.shim.forget()
 
     def _compiled(

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bestof.selection import BestOf
-from bestof.selection.state.journal import DecisionEntry, Entry
+from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.allocator import hand_back_unused
 from bestof.torch.convolution import as_is, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD
-from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions, Names
+from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.convolution.estimate import operand_bytes
 from bestof.torch.convolution.group import computes_jointly, shares_im2row
 from bestof.torch.convolution.kept_matrices import KeptMatrices
@@ -66,21 +66,20 @@ class ConvolutionLayer:
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.sharing_calls: CallCounts[LayerProblem] = CallCounts()
-        passes = (f"{device.selectors} {one.direction}" for one in device.catalogues)
-        names = Names(f"{device.selectors} layer", *passes)
-        self.decisions = Decisions(names, AS_IS, self._forget)
-        self.forward_pass, self.input_gradient, self.weight_gradient = (
+        passes = [
             pass_selector(
-                name,
+                f"{device.selectors} {catalogue.direction}",
                 catalogue,
                 originals,
                 self._version,
                 device.timer,
-                _after_trials(self.decisions.listener(name)),
+                _after_trials(self._listen),
             )
-            for name, catalogue in zip(names[1:], device.catalogues, strict=True)
-        )
-        self.layer = self._group(names.layer)
+            for catalogue in device.catalogues
+        ]
+        self.forward_pass, self.input_gradient, self.weight_gradient = passes
+        self.layer = self._group(f"{device.selectors} layer")
+        self.decisions = Decisions(AS_IS, self.layer, *passes)
 
     @property
     def passes(self) -> tuple[tuple[BestOf, CallCounts[ConvProblem]], ...]:
@@ -92,9 +91,9 @@ class ConvolutionLayer:
         )
 
     def catch_up(self) -> None:
-        """Take the decisions that an interrupt has kept from `decisions`.
+        """Forget what decisions have changed, of which an interrupt has told nobody.
 
-        Without them, calls of a settled problem would ask in Python for ever.
+        Calls of a settled problem would ask in Python for ever.
         """
         for selector in (self.forward_pass, self.input_gradient, self.weight_gradient, self.layer):
             selector.journal.deliver()
@@ -178,6 +177,10 @@ class ConvolutionLayer:
         run = self._independent_backward if found.is_part else partial(self.layer, 1)
         return run(found.met, grad_output, input, weight, layout, mask)  # type: ignore[arg-type]
 
+    def _listen(self, entry: Entry) -> None:
+        if not isinstance(entry, TrialEntry):
+            self._forget()
+
     def _forget(self) -> None:
         self._forward, self._backward = {}, {}
         self.forget()
@@ -209,7 +212,7 @@ class ConvolutionLayer:
             (SHARED, [self._shared_forward, self._shared_backward], shares_im2row),
         )
         verifier = LayerVerifier(SHARED, self._originals)
-        return group_selector(name, rows, self._version, verifier, self.decisions.listener(name))
+        return group_selector(name, rows, self._version, verifier, self._listen)
 
     def _drop_kept(self, layer: LayerProblem, input: Tensor) -> None:
         """Drop the matrix of an input, which the present forward pass does not make."""

@@ -10,10 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, unless_shared
-from bestof.selection.state.journal import DecisionEntry, Entry
+from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE, SEARCHES
-from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.product.neighbourhood import Neighbourhood
 from bestof.torch.product.originals import Originals
@@ -46,8 +45,6 @@ class Products:
         self.forget: Callable[[], object] = lambda: None
         self._originals = originals
         self._rows = {row.name: row for row in rows}
-        self._decisions: CurrentDecisions[ProductProblem] = CurrentDecisions(self._changed)
-        self._note = self._decisions.listener(_NAME)
         handicaps = tuple(
             (row.name, BY_PYTHON if row.compiled is None else _BY_COLD_CACHES) for row in rows[1:]
         )
@@ -85,7 +82,7 @@ class Products:
 
     def chosen(self, problem: ProductProblem) -> Row | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
-        name = self._decisions.get(_NAME, problem)
+        name = self.selector.chosen(problem)
         return None if name is None else self._rows[name]
 
     def _bind(self, row: Row) -> Callable[..., Tensor]:
@@ -96,16 +93,16 @@ class Products:
         if not problem.frozen:
             return
         shape = (problem.k, problem.n)
-        for _, other, name in self._decisions:
+        chosen: dict[Any, str] = self.selector.best_name
+        for other, name in chosen.items():
             if self._rows[name].packs and (other.k, other.n) == shape:
                 return
         self._originals.packed.drop(shape)
 
-    def _changed(self) -> None:
-        self.forget()
-
     def _listen(self, entry: Entry) -> None:
-        self._note(entry)
+        if isinstance(entry, TrialEntry):
+            return
+        self.forget()
         if isinstance(entry, DecisionEntry):
             problem: Any = entry.problem
             self._free(problem)

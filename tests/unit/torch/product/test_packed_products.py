@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from choices import Choices
 from product_case import enable, random, shim_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -189,6 +190,7 @@ def test_a_decision_for_another_kernel_frees_them(override: ProductOverride) -> 
     override.products._free(problem)
     assert len(override.packed) == 1
     assert problem.frozen
+    override.products.selector = Choices({problem: "as is"})  # type: ignore[assignment]
     override.products._listen(DecisionEntry(problem, "as is", "measured"))
     assert len(override.packed) == 0
 

@@ -155,6 +155,7 @@ def test_a_decision_that_falls_is_forgotten_at_once() -> None:
     settle(CALLS["mm"])
     asked = shim.asked
     (problem,) = override.products.calls.totals()
+    override.products.chosen = lambda problem: None  # type: ignore[method-assign]
     override.products._listen(DisqualificationEntry(problem, "as is", "raised"))
     for count in (1, 2):
         CALLS["mm"]()
