@@ -1,0 +1,42 @@
+"""A record is the same on the same commit, and tells what differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import record
+
+
+@pytest.mark.long
+def test_a_record_is_the_same_in_another_process_and_a_difference_is_named(tmp_path: Path) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, record.__file__, *options, "--problems=1", "--networks=1"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    made = tmp_path / "record.json"
+    assert run(str(made)).returncode == 0
+    before = json.loads(made.read_text())
+    met = {"host", "forms", "convolution forward", "product", "max pooling", "attention"}
+    assert met <= before.keys()
+    problem = next(iter(before["product"]))
+    before["product"]["another"] = before["product"].pop(problem)
+    del before["convolution forward"][next(iter(before["convolution forward"]))][0]
+    made.write_text(json.dumps(before))
+    again = run(str(made), "--compare")
+    assert again.returncode == 1, again.stderr
+    found = again.stdout.splitlines()
+    assert len(found) == 3
+    assert "became" in found[0]
+    assert set(found[1:]) == {"product: no longer met: another", f"product: new: {problem}"}
+
+
+def test_the_rest_of_many_differences_is_counted() -> None:
+    before: record.Record = {"one": {str(number): ["a"] for number in range(25)}}
+    found = record.differences(before, {"one": {}})
+    assert len(found) == record.SHOWN + 1
+    assert found[-1] == "one: no longer met: 5 more"
