@@ -81,8 +81,18 @@ def _image(
     return _fenced(drawn.contiguous(memory_format=torch.channels_last) if last else drawn)
 
 
-def _told(result: Tensor, exact: Tensor, scale: Tensor, bound: ErrorBound) -> str:
+def _told(
+    result: Tensor,
+    exact: Tensor,
+    scale: Tensor,
+    bound: ErrorBound,
+    plain: Callable[[], Tensor] | None = None,
+) -> str:
     """Return how far a result is from float64, if that is beyond its bound.
+
+    plain: computes the result by PyTorch's own kernel. A sum that gets far from 0 on its way errs
+    more than others, by any kernel: PyTorch's own erred by 1.29e-5 where another one erred by
+    1.46e-5 for 1.38e-5. So the largest error may also be twice that of PyTorch's own kernel.
 
     scale: the square root of the sum of the squares of the products, for each element. That is the
     rms of a sum of so many independent products, also where they cancel. A result of bfloat16 may
@@ -96,8 +106,11 @@ def _told(result: Tensor, exact: Tensor, scale: Tensor, bound: ErrorBound) -> st
         error = (error - 2**-8 * exact.abs()).clamp(min=0.0)
     slack = 1 + 4 / math.sqrt(2 * error.numel())
     rms, most = (error.square().mean().sqrt() / typical).item(), (error.max() / typical).item()
-    if rms <= slack * bound.rms and most <= slack * bound.maximum:
-        return ""
+    if rms <= slack * bound.rms:
+        if most <= slack * bound.maximum:
+            return ""
+        if plain is not None and most <= 2 * ((plain().double() - exact).abs().max() / typical):
+            return ""
     return f"rms error {rms:.3g} for {bound.rms:.3g}, largest {most:.3g} for {bound.maximum:.3g}"
 
 
@@ -161,17 +174,18 @@ def _try(
     expected: tuple[Tensor, Tensor],
 ) -> str:
     """Return what is wrong with the result of an alternative, or with its time."""
+    first = catalogue.alternatives[0].function
     begin = time.perf_counter()
     result = row.function(originals, *operands, problem)
     seconds = time.perf_counter() - begin
     bound = catalogue.bound(row, problem)
     if problem.dtype == "bfloat16" and row.bound is None and row.name != "float32":
         bound = _loose(bound)  # without AVX-512, PyTorch may sum in bfloat16
-    told = _told(result, *expected, bound)
+    told = _told(result, *expected, bound, lambda: first(originals, *operands, problem))
     if told or seconds < LEAST_SECONDS or row.name not in catalogue.promising(problem):
         return told
     begin = time.perf_counter()
-    catalogue.alternatives[0].function(originals, *operands, problem)
+    first(originals, *operands, problem)
     plain = time.perf_counter() - begin
     return f"slow: {seconds:.2f} s for {plain:.3f}" if seconds > SLOW * plain else ""
 

@@ -14,6 +14,7 @@ from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
@@ -88,7 +89,8 @@ def run_shaken(
 
     plain: the results without these errors. The others are not kept: they would take as much memory
     as the results of the plan and of the model.
-    injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
+    injected: (the error, what it is relative to) of each layer. Other steps err by rounding,
+    averages by that of their sums, too.
     varies: the axes along which the signs of errors vary, by the number of axes; the errors are
     alike along the others.
     """
@@ -99,7 +101,7 @@ def run_shaken(
         out = one.site.out if one is not None else binding.slots[step.slot]
         copies = _is_copy(program.nodes[step.slot])
         if isinstance(out, Tensor) and step.is_planned and not copies:
-            error, scale = magnified * _rounding_error(out), 0.0
+            error, scale = magnified * _rounding_error(out), _of_sums(program, binding, step)
             if one is not None:
                 error, scale = injected[step.name]
                 error *= magnified
@@ -120,6 +122,20 @@ def run_shaken(
         return [_moved(rough, one) for rough, one in zip(results, plain, strict=True)]
 
     return program.read(list(given), shake, compared)
+
+
+def _of_sums(program: Program, binding: Binding, step: Step) -> float:
+    """Return what the rounding of averages is relative to, beside the averages; 0 if there is none.
+
+    It is the rms of what is added. The average of a norm's results is nearly 0, and the rounding
+    errors of its sum are not. Sums of bfloat16 are taken in float32, whose errors are smaller.
+    """
+    node = program.nodes[step.slot]
+    operation = operation_of(node)
+    if not isinstance(operation, Pooling) or operation.window.kind != "average":
+        return 0.0
+    added = binding.slots[program.nodes.index(node.args[0])]
+    return size_of(added).rms * _EPS / float(torch.finfo(added.dtype).eps)
 
 
 def _signs(memory: Tensor, error: float, generator: torch.Generator) -> Tensor:
