@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+# Then there is no file of this name, or it is another process's.
+_NOT_MADE = (errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS)
 _LONGEST = 200  # bytes of the name that the file beside repeats; file systems allow 255
 
 
@@ -29,28 +32,28 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(place, "wb") as out:  # a folder raises IsADirectoryError
             yield out
         return
+    made: list[str] = []
     try:
-        beside, descriptor = _made_beside(place)
-    except PermissionError:
-        if old is None:
-            raise
-        with open(place, "wb") as out:
-            yield out
-        return
-    try:
+        try:
+            descriptor = _opened_beside(place, made)
+        except PermissionError:
+            if old is None:
+                raise
+            with open(place, "wb") as out:
+                yield out
+            return
         with open(descriptor, "wb") as out:
             if old is not None:
                 if not os.access(place, os.W_OK):
                     raise PermissionError(13, os.strerror(13), place)
                 with suppress(OSError):  # such as a file system without permissions
-                    os.chmod(beside, stat.S_IMODE(old.st_mode))
+                    os.chmod(made[0], stat.S_IMODE(old.st_mode))
             yield out
             out.flush()
             os.fsync(out.fileno())
-        os.replace(beside, place)
+        os.replace(made[0], place)
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
+        _remove(made)
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
@@ -73,9 +76,12 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
             with open(place, "ab"):
                 pass
         return
-    beside, descriptor = _made_beside(place)
-    os.close(descriptor)
-    os.unlink(beside)
+    made: list[str] = []
+    try:
+        os.close(_opened_beside(place, made))
+        os.unlink(made[0])  # here, as a signal that arrives below leaves the file
+    finally:
+        _remove(made)
 
 
 def _status(place: str) -> os.stat_result | None:
@@ -85,16 +91,32 @@ def _status(place: str) -> os.stat_result | None:
         return None
 
 
-def _made_beside(place: str) -> tuple[str, int]:
-    """Make a file in the folder of `place` under a name of its own. Return name and descriptor."""
+def _opened_beside(place: str, made: list[str]) -> int:
+    """Open a new file in the folder of `place` under a name of its own. Return its descriptor.
+
+    The name is put into `made` before the file exists. So whoever is interrupted by a signal, even
+    before this returns, can remove the file.
+    """
     folder, name = os.path.split(place)
     if not name:
         raise IsADirectoryError(21, os.strerror(21), place)
     with suppress(FileNotFoundError):
         os.lstat(place)  # raises if the name is too long
     begin = os.fsdecode(os.fsencode(name)[:_LONGEST])
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        beside = os.path.join(folder, f".{begin}.{secrets.token_hex(6)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with suppress(FileExistsError):
-            return beside, os.open(beside, flags, 0o666)
+        made[:] = [os.path.join(folder, f".{begin}.{secrets.token_hex(6)}")]
+        try:
+            return os.open(made[0], flags, 0o666)
+        except OSError as error:  # or what a signal handler raises, such as TimeoutError
+            if error.errno in _NOT_MADE:
+                made.clear()
+            if error.errno != errno.EEXIST:
+                raise
+
+
+def _remove(made: list[str]) -> None:
+    """Remove a file that did not take its place."""
+    for beside in made:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)

@@ -6,6 +6,7 @@ Of layers, plans and stores this is a sample; `make hostile` tries more.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import interrupted_plan
 import interrupted_store
@@ -13,7 +14,7 @@ import interrupted_switches
 import interrupted_torch
 import pytest
 import torch
-from interrupted import Interrupt, TimeLimit
+from interrupted import Interrupt, Interruption, TimeLimit, sweep
 from interrupted_selector import SCENARIOS, faults
 from interrupted_torch import in_bestof
 
@@ -21,6 +22,7 @@ from bestof.selection.state.journal import DecisionEntry, Entry, Journal
 from bestof.torch.attention.attention_pass import Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.attention.recognition import look_of
+from bestof.whole_file import check_replaceable, write_whole
 
 # Those in which an interrupt once did harm, and the shortest, are tried at every line.
 _WHOLE = ("rounds", "stored", "stored group", "pinned")
@@ -56,10 +58,41 @@ def test_an_interrupt_leaves_a_layer_whole(name: str, stored: bool) -> None:
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_decision_whose_note_is_interrupted_is_noted_all_the_same(stored: bool) -> None:
     def notes(filename: str) -> bool:
-        return filename.endswith(os.path.join("torch", "decisions.py"))
+        return filename.endswith(os.path.join("convolution", "layer.py"))
 
     tried, found = interrupted_torch.faults("frozen convolution", stored=stored, chosen=notes)
     assert tried > 5
+    assert found == []
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # collected at once
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("instructions", [False, True])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_an_interrupt_leaves_no_file_beside_a_written_one(
+    instructions: bool, old: str | None, tmp_path: Path
+) -> None:
+    place = tmp_path / "file"
+
+    def run(interruption: Interruption) -> None:
+        place.unlink(missing_ok=True)
+        if old is not None:
+            place.write_text(old)
+        ended = interruption.take(lambda: write_whole(place, "new"))
+        found = {one.name: one.read_text() for one in tmp_path.iterdir()}
+        if ended or "file" not in found:
+            assert found == ({"file": "new"} if ended else {})
+        else:
+            assert found in ({"file": "new"}, {"file": old})
+        place.unlink(missing_ok=True)
+        interruption.take(lambda: check_replaceable(place))
+        assert [*tmp_path.iterdir()] == []
+
+    def in_whole_file(filename: str) -> bool:
+        return filename.endswith("whole_file.py")
+
+    tried, found = sweep("file", run, in_whole_file, instructions=instructions)
+    assert tried > 40
     assert found == []
 
 
