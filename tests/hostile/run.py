@@ -217,10 +217,16 @@ def main(argv: list[str] | None = None) -> int:
             parts["scripts"] = lambda: scripts(figures, folder / "held")
         (folder / "held").mkdir()
         (folder / "signals").mkdir()
-        for what, part in parts.items():
-            wanted = options.part is None or any(text in what for text in options.part)
-            if wanted and not any(text in what for text in options.skip):
-                figures.part(what, part)
+        wanted = [
+            what
+            for what in parts
+            if (options.part is None or any(text in what for text in options.part))
+            and not any(text in what for text in options.skip)
+        ]
+        if not wanted:
+            parser.error(f"no part is left; the parts are: {', '.join(parts)}")
+        for what in wanted:
+            figures.part(what, parts[what])
     faulthandler.cancel_dump_traceback_later()
     figures.note("seconds in all", f"{time.perf_counter() - begin:.0f}")
     return int(figures.bad)
