@@ -204,7 +204,7 @@ def eager_models(networks: int) -> Iterator[tuple[str, Call]]:
 
 def eager(record: Record, level: str, count: int, networks: int) -> None:
     """Call everything three times under `enable`."""
-    with bt.enabled({"kernel": {"accuracy": level, "attention": True}}):
+    with bt.enabled({"kernel": {"accuracy": level}}):
         for cases in (
             *(convolutions(count), products(count), poolings(count)),
             *(attentions(), eager_models(networks)),

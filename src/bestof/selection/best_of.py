@@ -16,7 +16,7 @@ from bestof.selection.call.new_problem import Neighbours, NewProblems
 from bestof.selection.hot_path import HotPath
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies.policy import Policy
-from bestof.selection.reports.paper_interface import Original
+from bestof.selection.reports.paper_interface import PaperInterface
 from bestof.selection.reports.report import ProblemReport, SelectorReport
 from bestof.selection.reports.report_builder import (
     Price,
@@ -35,7 +35,7 @@ from bestof.selection.store.protocol import Store
 from bestof.selection.trials.timer import Timer
 
 
-class BestOf(Original, HotPath):
+class BestOf(PaperInterface, HotPath):
     """Picks the fastest of several alternatives for each problem, on the live calls.
 
     It is called like the function that it replaces. `get_problem_size` tells which problem a call

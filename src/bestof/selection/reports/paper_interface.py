@@ -13,7 +13,7 @@ from bestof.selection.state.decision import Decision
 from bestof.selection.state.knowledge import Knowledge
 
 
-class Original:
+class PaperInterface:
     """The attributes of the original BestOf. Each is computed from what the selector knows.
 
     A problem without a decision has the value that the original gave it.

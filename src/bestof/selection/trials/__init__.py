@@ -1,1 +1,1 @@
-"""One timed call: its clock, its check, and what becomes of its failure."""
+"""One timed call: its clock, its check, and the circumstances of its failure."""

@@ -91,9 +91,9 @@ class ConvolutionLayer:
         )
 
     def catch_up(self) -> None:
-        """Forget what decisions have changed, of which an interrupt has told nobody.
+        """Hand on journal entries that an interrupt has held back, so that shortcuts are forgotten.
 
-        Calls of a settled problem would ask in Python for ever.
+        Without this, calls of a settled problem would ask in Python for ever.
         """
         for selector in (self.forward_pass, self.input_gradient, self.weight_gradient, self.layer):
             selector.journal.deliver()
