@@ -34,9 +34,10 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(admission, "PATIENCE", 0)
     for selector in SELECTORS:
         selector.cache_clear()
-    for name in ("override", "pooling", "product"):
+    for name in ("override", "product"):
         monkeypatch.setattr(_State, name, None)
-    monkeypatch.setattr(_State, "attention", ())
+    for name in ("attention", "overrides"):
+        monkeypatch.setattr(_State, name, ())
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

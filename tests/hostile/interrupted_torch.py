@@ -37,7 +37,8 @@ from bestof.torch.attention.attention_pass import Backward, Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.convolution.alternative import DIRECT, Alternative
 from bestof.torch.device import CPU
-from bestof.torch.max_pooling import MaxPoolOverride
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, channels_last
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.product import override as product_override
 from bestof.torch.product.products import Products
@@ -246,12 +247,19 @@ def _attention(world: World, *, wrong: bool) -> Iterator[None]:
             override.remove()
 
 
-class _PlantedPooling(MaxPoolOverride):
-    """Pooling one of whose alternatives is wrong."""
+def _wrong(original: Any, problem: Any, image: Tensor) -> Any:
+    maxima, indices = channels_last(original, problem, image)
+    return maxima + 1.0, indices
 
-    def _channels_last(self, problem: Any, input: Tensor) -> Any:
-        maxima, indices = super()._channels_last(problem, input)
-        return maxima + 1.0, indices
+
+class _PlantedPooling(MaxPool2d):
+    """Pooling one of whose rows is wrong."""
+
+    rows = (
+        MaxPool2d.rows[0],
+        replace(MaxPool2d.rows[1], function=_wrong),
+        MaxPool2d.rows[2],
+    )
 
 
 @contextmanager
@@ -259,7 +267,7 @@ def _pooling(world: World) -> Iterator[None]:
     world.steps, world.steps_after = 6, 12
     x = _random(1, 8, 128, 128)
     world.right = [(F.max_pool2d(x, 3, 2, 1).double(), torch.tensor(0.0))]
-    override = _PlantedPooling()
+    override = Override(_PlantedPooling())
     world.step = lambda: [F.max_pool2d(x, 3, 2, 1)]
     override.register()
     try:

@@ -41,7 +41,8 @@ from bestof.torch.convolution.alternative import (  # noqa: E402
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue  # noqa: E402
 from bestof.torch.convolution.originals import Originals  # noqa: E402
 from bestof.torch.convolution.problem import ConvProblem  # noqa: E402
-from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem, Pooled  # noqa: E402
+from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, Pooled  # noqa: E402
+from bestof.torch.ops.row import Row as OperationRow  # noqa: E402
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Site  # noqa: E402
 from bestof.torch.plan.algorithms.onednn import OneDnn  # noqa: E402
 from bestof.torch.plan.algorithms.pytorch import PyTorch  # noqa: E402
@@ -267,16 +268,15 @@ def pooling(seed: int, index: int) -> Iterator[Case]:
     x = _image(generator, drawn.shape, getattr(torch, drawn.dtype), "channels_first")
     problem = MaxPoolProblem(*drawn)
     exact = _aten.max_pool2d_with_indices(x.double(), *problem[1:6])
-    override = MaxPoolOverride()
-    for name in ("_channels_last", "_transposed"):
-        if name == "_channels_last" or drawn.dtype == "float32":
-            yield name, partial(_try_pooling, getattr(override, name), problem, x, exact)
+    for row in MaxPool2d.rows[1:]:
+        if row.is_tried(problem):
+            yield row.name, partial(_try_pooling, row, problem, x, exact)
 
 
 def _try_pooling(
-    function: Callable[..., Pooled], problem: MaxPoolProblem, x: Tensor, exact: Pooled
+    row: OperationRow[MaxPoolProblem], problem: MaxPoolProblem, x: Tensor, exact: Pooled
 ) -> str:
-    maxima, indices = function(problem, x)
+    maxima, indices = row.function(_aten.max_pool2d_with_indices, problem, x)
     same = torch.equal(maxima.double(), exact[0]) and torch.equal(indices, exact[1])
     return "" if same else "other maxima or indices than float64"
 

@@ -24,8 +24,9 @@ from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
+from bestof.torch.dispatch.override import Override
 from bestof.torch.layout.interception import tune_layouts
-from bestof.torch.max_pooling import MaxPoolOverride
+from bestof.torch.ops.table import OPERATIONS
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.ranks.agreement import Agreement
@@ -35,7 +36,7 @@ class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
     cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
-    pooling: MaxPoolOverride | None = None
+    overrides: tuple[Override, ...] = ()  # of the operations in the table
     product: ProductOverride | None = None
     attention: tuple[AttentionOverride, ...] = ()
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
@@ -155,9 +156,14 @@ def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
     return tuple(override for override in (_State.override, _State.cuda) if override is not None)
 
 
-def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
-    """Return the override of maximum pooling, if it was ever enabled."""
-    return () if _State.pooling is None else (_State.pooling,)
+def operation_overrides() -> tuple[Override, ...]:
+    """Return the overrides of the operations in the table; none if nothing was ever enabled."""
+    return _State.overrides
+
+
+def operation_override(name: str) -> Override | None:
+    """Return the override of the operation of this name; None if nothing was ever enabled."""
+    return next((one for one in _State.overrides if one.operation.name == name), None)
 
 
 def product_override() -> ProductOverride | None:
@@ -201,10 +207,10 @@ def _apply() -> None:
         for override in convolution_overrides():
             override.configure(within)
             override.register()
-        if wanted.pooling and _State.pooling is None:
-            _State.pooling = MaxPoolOverride()
-        for pooling in pooling_overrides():
-            (pooling.register if wanted.pooling else pooling.remove)()
+        if not _State.overrides:
+            _State.overrides = tuple(map(Override, OPERATIONS))
+        for one in _State.overrides:
+            one.configure(within)
         if wanted.product and _State.product is None:
             _State.product = ProductOverride()
         if _State.product is not None:
@@ -228,8 +234,8 @@ def _apply() -> None:
 def _remove_all() -> None:
     for override in convolution_overrides():
         override.remove()
-    for pooling in pooling_overrides():
-        pooling.remove()
+    for one in _State.overrides:
+        one.remove()
     if _State.product is not None:
         _State.product.remove()
     for attention in _State.attention:

@@ -18,10 +18,11 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch import _shim, max_pooling
+from bestof.torch import _shim
 from bestof.torch.attention import override as attention
 from bestof.torch.enable import attention_overrides, convolution_override, product_override
 from bestof.torch.guards import GUARDS
+from bestof.torch.ops.pooling import image
 from bestof.torch.product import override as product
 
 STATES = {
@@ -49,7 +50,7 @@ class Order:
 def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "LEAST", 2**17)
     monkeypatch.setattr(attention, "_LEAST", 1)
-    monkeypatch.setattr(max_pooling, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(image, "LEAST_BYTES", 1)
 
 
 def seen(observe: Any, run: Any, operands: Operands) -> Any:

@@ -55,13 +55,13 @@ def test_threads_compute_while_it_is_enabled_and_disabled() -> None:
 
 
 def test_a_failed_registration_leaves_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(_operation: object) -> None:
         raise RuntimeError("no")
 
     module = importlib.import_module("bestof.torch.enable")  # whose name is also the function's
     integration.disable()
-    monkeypatch.setattr(module._State, "pooling", None)
-    monkeypatch.setattr(module, "MaxPoolOverride", fail)
+    monkeypatch.setattr(module._State, "overrides", ())
+    monkeypatch.setattr(module, "Override", fail)
     with pytest.raises(RuntimeError, match="no"):
         integration.enable()
     assert all(override._library is None for override in module.convolution_overrides())

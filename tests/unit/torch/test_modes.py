@@ -13,7 +13,7 @@ import bestof
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.enable import convolution_override, pooling_overrides
+from bestof.torch.enable import convolution_override, operation_overrides
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
@@ -36,7 +36,7 @@ def disqualified() -> list[str]:
     override = convolution_override()
     assert override is not None
     selectors = [selector for selector, _ in override.layer.passes]
-    selectors += [pooling.selector for pooling in pooling_overrides()]
+    selectors += [one.selector for one in operation_overrides()]
     return [
         entry.alternative
         for selector in selectors

@@ -4,6 +4,7 @@ says why. Right ones pass, whatever their operands are."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.convolution.selectors import pass_selector
 from bestof.torch.convolution.verifier import PassVerifier
-from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, as_is
 from bestof.torch.override import originals
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
@@ -200,15 +202,17 @@ def test_attention(attention: Any, fault: str, dtype: torch.dtype) -> None:
     "fault", ["constants", "one NaN", "an operand that is changed unseen", "another shape"]
 )
 def test_maximum_pooling(fault: str) -> None:
-    class Planted(MaxPoolOverride):
-        def _channels_last(self, problem: MaxPoolProblem, input: Tensor) -> Any:
-            maxima, indices = self._as_is(problem, input)
-            return FAULTS[fault](maxima, (input,)), indices
+    def planted(original: Any, problem: MaxPoolProblem, input: Tensor) -> Any:
+        maxima, indices = as_is(original, problem, input)
+        return FAULTS[fault](maxima, (input,)), indices
 
-    override = Planted()
+    class Planted(MaxPool2d):
+        rows = (MaxPool2d.rows[0], replace(MaxPool2d.rows[1], function=planted))
+
+    override = Override(Planted())
     x = random(1, 4, 8, 8)
     problem = MaxPoolProblem(tuple(x.shape), (2, 2), (2, 2), (0, 0), (1, 1), False, "float32", 1)
-    right = override._as_is(problem, x)
+    right = as_is(override.original, problem, x)
     hold_right(
         override.selector, "channels last", lambda: override.selector(problem, x), right, 0.0
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection.identity.version import is_former, version_of
+from bestof.selection.identity.version import is_former, is_renamed, version_of
 
 Function = Callable[..., Any]
 
@@ -23,7 +23,8 @@ class Alternative:
     no other alternative can answer after a failed call. `hopeless(problem)` is asked before its
     first trial on a problem, with the lock of the selector held. If it returns true, the search
     leaves the alternative out. In contrast to `supports`, its answer may change as trials of other
-    problems come in.
+    problems come in. `formerly` are the places that the functions had in earlier versions of their
+    package, such as `"package:Class.method"`: evidence of these is valid if `depends` is the same.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Alternative:
     supports: Callable[[Hashable], bool] | None = None
     mutates: bool = False
     hopeless: Callable[[Hashable], bool] | None = None
+    formerly: Sequence[str] = ()
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -57,7 +59,11 @@ class Alternative:
 
     def has_had(self, version: str) -> bool:
         """Return whether evidence of a version is valid, as that of an earlier bestof may be."""
-        return version == self.version or is_former(version, self.stages, self.depends)
+        return (
+            version == self.version
+            or is_former(version, self.stages, self.depends)
+            or (bool(self.formerly) and is_renamed(version, self.formerly, self.depends))
+        )
 
 
 def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:

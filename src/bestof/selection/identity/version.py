@@ -77,6 +77,12 @@ def is_former(
     return moved != version and moved == version_of(functions, depends)
 
 
+def is_renamed(version: str, formerly: Sequence[str], depends: Sequence[str]) -> bool:
+    """Return whether a version is that of functions at these places, with the same `depends`."""
+    rest = _IDENTITY.sub("", version).strip()
+    return rest == " ".join(depends) and places(version) == tuple(formerly)
+
+
 def places(version: str) -> tuple[str, ...]:
     """Return where the functions of a version live. Empty for a version without identities."""
     found = (_OWN_PLACE.sub(f"{_OWN}:", place) for place, _ in _IDENTITY.findall(version))

@@ -20,7 +20,8 @@ from bestof.selection import BestOf, Fixed
 from bestof.selection.state.registry import Defaults
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
-from bestof.torch.max_pooling import MaxPoolOverride
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.table import OPERATIONS
 from bestof.torch.plan.algorithms import native, selection
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.onednn import OneDnn
@@ -206,7 +207,7 @@ def of_a_layer() -> list[BestOf]:
 SELECTORS: dict[str, Callable[[], list[BestOf]]] = {
     "plan": lambda: [selector()],
     "layer and passes": of_a_layer,
-    "maximum pooling": lambda: [MaxPoolOverride().selector],
+    "operations": lambda: [Override(one).selector for one in OPERATIONS],
 }
 
 

@@ -14,9 +14,10 @@ from torch.nn import functional
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch import max_pooling
-from bestof.torch.enable import _State
-from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem, is_valid
+from bestof.torch.dispatch.override import Override
+from bestof.torch.enable import operation_override
+from bestof.torch.ops.pooling import image
+from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, is_valid
 
 NAMES = ("as is", "channels last", "native transposition")
 GEOMETRIES: dict[str, dict[str, Any]] = {
@@ -51,15 +52,15 @@ def images(dtype: torch.dtype = torch.float32) -> Tensor:
     return x
 
 
-def override() -> MaxPoolOverride:
-    found = _State.pooling
+def override() -> Override:
+    found = operation_override("max pooling")
     assert found is not None
     return found
 
 
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(max_pooling, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(image, "LEAST_BYTES", 1)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
@@ -153,16 +154,15 @@ def test_small_images_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.undo()
     integration.enable()
     functional.max_pool2d(torch.zeros(1, 128, 31, 33), 2)
-    found = _State.pooling
-    assert found is not None
-    assert found.selector.report().problems == ()
+    assert override().selector.report().problems == ()
     functional.max_pool2d(torch.zeros(1, 128, 32, 32), 2)
-    assert len(found.selector.report().problems) == 1
+    assert len(override().selector.report().problems) == 1
 
 
 def test_it_can_be_left_out() -> None:
     integration.enable({"kernel": {"pooling": False}})
-    assert _State.pooling is None
+    functional.max_pool2d(images(), 2)
+    assert override().selector.report().problems == ()
     integration.enable()
     functional.max_pool2d(images(), 2)
     assert len(override().selector.report().problems) == 1

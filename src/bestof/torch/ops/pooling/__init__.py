@@ -1,0 +1,1 @@
+"""Poolings of images."""

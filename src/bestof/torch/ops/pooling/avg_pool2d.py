@@ -1,0 +1,136 @@
+"""Average pooling: chooses among rows with the same sums.
+
+As for maximum pooling, PyTorch adds single elements in channels first, and vectors of channels in
+channels last, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.kernels import transpose
+from bestof.torch.comparison import Finding
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.pooling.image import dtype_of, is_valid_axis, pair, words
+from bestof.torch.ops.row import Row
+
+
+class AvgPoolProblem(NamedTuple):
+    """One average pooling of dense images in channels first, with PyTorch's arguments."""
+
+    shape: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    ceil_mode: bool
+    count_padding: bool
+    divisor: int | None
+    dtype: str
+    threads: int
+
+    def canonical(self) -> str:
+        """Return the canonical text for the store. It contains all that distinguishes problems."""
+        return f"{self} threads={self.threads}"
+
+    def __str__(self) -> str:
+        sizes = ("i", self.shape), ("k", self.kernel), ("s", self.stride), ("p", self.padding)
+        others = (
+            (self.dtype, self.dtype != "float32"),
+            ("ceil", self.ceil_mode),
+            ("inside", not self.count_padding),
+            (f"divisor={self.divisor}", self.divisor is not None),
+        )
+        return " ".join([words(sizes), *(word for word, here in others if here)])
+
+
+def as_is(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+    """Pool by PyTorch's own kernel."""
+    return original(image, *problem[1:7])  # type: ignore[no-any-return]
+
+
+def channels_last(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+    """Pool by PyTorch's own kernel, in channels last."""
+    copy = image.contiguous(memory_format=torch.channels_last)
+    return in_format(original(copy, *problem[1:7]), False)
+
+
+def transposed(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+    """Pool in channels last, with native transpositions before and after."""
+    n, c, h, w = image.shape
+    rows = torch.empty((n, h, w, c), dtype=image.dtype, device="cpu")
+    transpose(image.detach(), (0, 2, 3, 1), out=rows)
+    averages = original(rows.permute(0, 3, 1, 2), *problem[1:7])
+    planes = torch.empty(averages.shape, dtype=averages.dtype, device="cpu")
+    transpose(averages.permute(0, 2, 3, 1).contiguous(), (0, 3, 1, 2), out=planes)
+    return planes
+
+
+class AvgPool2d(Operation[AvgPoolProblem]):
+    """`aten::avg_pool2d`."""
+
+    name = "average pooling"
+    operator = "aten::avg_pool2d"
+    switch = "pooling"
+    rows = (
+        Row("as is", as_is),
+        Row("channels last", channels_last),
+        Row(
+            "native transposition",
+            transposed,
+            supports=lambda problem: problem.dtype == "float32",
+        ),
+    )
+
+    def call(
+        self,
+        _level: Accuracy,
+        image: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0, 0),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Call | None:
+        """Return the problem and the image of a call; None if PyTorch answers it."""
+        dtype = dtype_of(image)
+        if dtype is None or divisor_override == 0:
+            return None
+        problem = AvgPoolProblem(
+            tuple(image.shape),
+            tuple(kernel_size),
+            tuple(stride),
+            tuple(padding),
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+            dtype,
+            torch.get_num_threads(),
+        )
+        return Call(problem, (image,)) if is_valid(problem) else None
+
+    def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
+        """Return whether averages differ in any bit. One value everywhere tells nothing."""
+        same = (got == expected) | (got.isnan() & expected.isnan())
+        if not bool(same.all()):
+            return Finding("an average differs")
+        return Finding(tells=bool((expected != expected.flatten()[0]).any()))
+
+
+def is_valid(problem: AvgPoolProblem) -> bool:
+    """Return whether PyTorch accepts the arguments, and the result is not empty."""
+    kernel, stride, padding = (pair(one) for one in problem[1:4])
+    if problem.stride == ():  # the default
+        stride = kernel
+    if not (kernel and stride and padding) or 0 in problem.shape[1:]:
+        return False
+    return all(
+        is_valid_axis(*axis, 1, problem.ceil_mode)
+        for axis in zip(problem.shape[2:], kernel, stride, padding, strict=True)
+    )

@@ -1,0 +1,11 @@
+"""The operations. Each consumer takes them from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d
+from bestof.torch.ops.pooling.max_pool2d import MaxPool2d
+
+OPERATIONS: tuple[Operation[Any], ...] = (MaxPool2d(), AvgPool2d())
