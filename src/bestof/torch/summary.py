@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bestof.selection import BestOf
 from bestof.selection.reports.report import ProblemReport
@@ -12,14 +13,19 @@ from bestof.selection.state.journal import TrialEntry
 from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED
 from bestof.torch.convolution.layer import AS_IS, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.selectors import PATIENCE
-from bestof.torch.enable import convolution_overrides, keeps_freed_memory, product_override
-from bestof.torch.product.products import Products
+from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.search import PATIENCE
+from bestof.torch.enable import (
+    convolution_overrides,
+    keeps_freed_memory,
+    operation_overrides,
+    product_override,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PassSummary:
-    """One problem of one pass of a convolution, or of a matrix product (`name`).
+    """One problem of one pass of a convolution, or of another operation (`name`).
 
     `chosen` is None while the problem is unsettled. The seconds are medians of a call, by PyTorch's
     own kernel and by the chosen alternative; None if nothing was measured. `calls` counts the calls
@@ -72,8 +78,9 @@ def summary() -> Summary:
     total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory())
     found = [_summary(override.layer) for override in convolution_overrides()]
     product = product_override()
-    if product is not None:
-        found.append(_product_summary(product.products))
+    counted = [] if product is None else [(product.products.selector, product.products.calls)]
+    counted += [(one.selector, one.calls) for one in operation_overrides()]
+    found += [_operation_summary(*one) for one in counted]
     for one in found:
         total = Summary(
             total.layers + one.layers,
@@ -112,9 +119,9 @@ def _summary(layer: ConvolutionLayer) -> Summary:
     )
 
 
-def _product_summary(products: Products) -> Summary:
-    calls = {problem.canonical(): count for problem, count in products.calls.totals().items()}
-    found = _evidence(products.selector, products.selector.name, calls, frozenset())
+def _operation_summary(selector: BestOf, counts: CallCounts[Any]) -> Summary:
+    calls = {problem.canonical(): count for problem, count in counts.totals().items()}
+    found = _evidence(selector, selector.name, calls, frozenset())
     return Summary(0, found.rows, found.saved, found.tuning, found.trials)
 
 

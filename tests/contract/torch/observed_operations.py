@@ -61,6 +61,9 @@ OPERATIONS = {
         [(2, 8, 24, 24)],
         "aten::max_pool2d_with_indices",
     ),
+    "average pooling": Operation(
+        lambda x: functional.avg_pool2d(x, 3, 2, 1), [(2, 8, 24, 24)], "aten::avg_pool2d"
+    ),
 }
 
 

@@ -112,7 +112,7 @@ def test_a_program_sees_the_same(name: str, observer: str, state: str) -> None:
         hold(seen(observe, operation.run, operands), expected)
 
 
-@pytest.mark.parametrize("name", [one for one in OPERATIONS if one != "pooling"])
+@pytest.mark.parametrize("name", [one for one in OPERATIONS if "pooling" not in one])
 @pytest.mark.parametrize("state", ["as is", "native", "packed"])
 def test_the_settled_states_are_answered_in_cpp(
     name: str, state: str, monkeypatch: pytest.MonkeyPatch

@@ -17,9 +17,11 @@ from fake_program import Clock
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
+from bestof.selection.identity.host import host
 from bestof.selection.identity.version import has_code_of, is_former, places, version_of
 from bestof.selection.state.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.record import Evidence, Record
 
 PROGRAM = """
 import sys
@@ -418,3 +420,40 @@ def test_evidence_under_a_module_of_bestof_stays_valid() -> None:
     former = version_of([function], depends).replace("bestof:f", "bestof.torch.gone:f")
     assert is_former(former, [function], depends)
     assert places("bestof.bench.py:f#" + "0" * 20) == ("bestof.bench.py:f",)
+
+
+def test_evidence_of_the_former_places_of_functions_stays_valid() -> None:
+    place, depends = "package:Class.method", ("torch==2.13.0", "kernels 12")
+    moved = Alternative("a", math.sin, depends, formerly=(place,))
+    former = f"{place}#0123456789ab00000000 torch==2.13.0 kernels 12"
+    assert moved.has_had(former)
+    assert moved.has_had(moved.version)
+    assert not Alternative("a", math.sin, depends).has_had(former)
+    assert not moved.has_had(former.replace("2.13.0", "2.14.0"))
+    assert not moved.has_had(former.replace("method", "another"))
+    assert not moved.has_had(f"{former.partition(' ')[0]} {former}")
+
+
+def test_an_alternative_with_former_places_goes_on_with_their_decision() -> None:
+    store = MemoryStore()
+    was = "package:Class.method#0123456789ab00000000 v1"
+    evidence = tuple(
+        Evidence(name, version, tuple([seconds] * 10))
+        for name, version, seconds in (
+            ("slow", was.replace("method", "other"), 2.0),
+            ("a", was, 1.0),
+        )
+    )
+    selector = BestOf(
+        "moved",
+        [
+            Alternative("slow", math.cos, ("v1",), formerly=("package:Class.other",)),
+            Alternative("a", math.sin, ("v1",), formerly=("package:Class.method",)),
+        ],
+        lambda x: x,
+        store=store,
+    )
+    store.save(Record("moved", "1.0", host(), "a", evidence, 0.0))
+    selector(1.0)
+    assert selector.explain(1.0).source == "stored"
+    assert selector.trials == 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bestof.torch.convolution.call_counts import CallCounts
+from bestof.torch.dispatch.call_counts import CallCounts
 
 
 @pytest.fixture

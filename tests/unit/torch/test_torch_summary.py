@@ -16,8 +16,8 @@ from bestof.selection.call import new_problem
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, SelectorReport
 from bestof.selection.state.journal import DecisionEntry, Journal, TrialEntry
 from bestof.selection.store.record import Record
-from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.enable import _State
 from bestof.torch.summary import PassSummary, Summary, _summary
 

@@ -17,8 +17,8 @@ from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Ope
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, look_of
 from bestof.torch.attention.verifier import AttentionVerifier
-from bestof.torch.convolution.selectors import RACE, SEARCHES
 from bestof.torch.depends import DEPENDS
+from bestof.torch.dispatch.search import RACE, SEARCHES
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.rehearsal import Rehearsals, agree

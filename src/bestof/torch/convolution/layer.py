@@ -12,7 +12,6 @@ from bestof.selection import BestOf
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.allocator import hand_back_unused
 from bestof.torch.convolution import as_is, im2row, shared_im2row
-from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD
 from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.convolution.estimate import operand_bytes
@@ -25,6 +24,7 @@ from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.verifier import LayerVerifier
 from bestof.torch.depends import DEPENDS
 from bestof.torch.device import CPU, Device
+from bestof.torch.dispatch.call_counts import CallCounts
 
 AS_IS = FORWARD.alternatives[0].name
 # From this size of the operands on, what trials have freed is returned to the system once a pass is

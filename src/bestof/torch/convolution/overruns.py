@@ -10,11 +10,7 @@ from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.selection.state.registry import Defaults
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.problem import ConvProblem
-
-COSTLY = 0.5
-"""Seconds by which one trial is slower than the fastest, from which on it is evidence by itself. At
-a load of 12 on two cores, 2 of 1,133 calls of 20 ms came 0.7 and 0.9 s late, and the others at most
-0.2 s."""
+from bestof.torch.dispatch.search import COSTLY
 
 _FACTOR = 10.0  # of the fastest alternative: beyond it, a corrected estimate is hopeless
 _REMEMBERED = 4096

@@ -15,31 +15,12 @@ from bestof.selection.trials.timer import Timer
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.overruns import COSTLY, Overruns
+from bestof.torch.convolution.overruns import Overruns
 from bestof.torch.convolution.verifier import LayerVerifier, PassVerifier
-
-PATIENCE = 24
-"""Calls of a new size that take the decision of its neighbour, before a short race verifies it. The
-last, smaller batch of an epoch meets each layer once, or three times if three layers are alike."""
-
-SEARCHES = 256
-"""Problems that a selector searches at once. ResNet152 has 43 convolutions of different sizes. Of
-3,000 different images, each met once, a small ResNet kept 2,440 searches with 71 MiB for 600 images
-without a limit."""
+from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE, SEARCHES
 
 Way: TypeAlias = tuple[str, list[Callable[..., Any]], Callable[[Any], bool] | None]
 """A way to compute a layer: its name, its forward and backward stage, and where it is tried."""
-
-# A group is judged once its passes are settled, and these have a dozen alternatives. A race that
-# separates near-ties for 60 rounds would take hundreds of steps to win 2 %. Simulated on VGG16's
-# times, a race at 0.999 over 12 rounds costs 5.2 settled steps and this one 3.3. Both end within
-# 0.1 % of the best; drift reopens the rest.
-RACE = Race(tie=0.03, confidence=0.97, max_trials=8, costly=COSTLY)
-# Seconds of Python around a call, which trials do not see: 24 to 40 microseconds between the layers
-# of MobileNetV2, which have driven it out of the caches. A winner that is called without Python
-# takes 2 to 6, and finds its own code in the caches: PyTorch's own kernel took 272 microseconds in
-# trials and 157 once settled.
-BY_PYTHON = 40e-6
 
 
 def pass_selector(

@@ -11,9 +11,10 @@ from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.selection import Alternative, BestOf, unless_shared
-from bestof.torch.convolution.selectors import RACE, SEARCHES
 from bestof.torch.depends import DEPENDS
+from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
+from bestof.torch.dispatch.search import RACE, SEARCHES
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.ops.operation import Operation
 from bestof.torch.python_kernel import PythonKernel
@@ -32,6 +33,7 @@ class Override:
         self.original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
         self._kernel = PythonKernel(operation.operator, self._answer)
         self._level: Accuracy = DEFAULT_ACCURACY
+        self.calls: CallCounts[Any] = CallCounts()
         self.selector = BestOf(
             operation.name,
             [
@@ -69,6 +71,7 @@ class Override:
         call = self.operation.call(self._level, *arguments)
         if call is None:
             return self.original(*arguments)
+        self.calls.count(call.problem)
         try:
             return self.selector(call.problem, *call.operands)
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error

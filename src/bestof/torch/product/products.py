@@ -11,9 +11,9 @@ from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
-from bestof.torch.convolution.call_counts import CallCounts
-from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE, SEARCHES
 from bestof.torch.depends import DEPENDS
+from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE, SEARCHES
 from bestof.torch.product.neighbourhood import Neighbourhood
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem

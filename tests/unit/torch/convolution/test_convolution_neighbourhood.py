@@ -8,7 +8,7 @@ import bestof.torch as integration
 from bestof.selection.state.journal import TrialEntry
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.selectors import PATIENCE
+from bestof.torch.dispatch.search import PATIENCE
 from bestof.torch.enable import convolution_override
 
 

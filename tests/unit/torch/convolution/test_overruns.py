@@ -17,9 +17,9 @@ from bestof.torch.convolution.alternative import DIRECT
 from bestof.torch.convolution.alternative import Alternative as Row
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.estimate import dense
-from bestof.torch.convolution.overruns import COSTLY, Overruns
+from bestof.torch.convolution.overruns import Overruns
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.selectors import RACE
+from bestof.torch.dispatch.search import COSTLY, RACE
 
 RATE = 5e-12  # seconds an operation of a good kernel
 # By name: the seconds of a call are so many times what the estimate says.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.selectors import SEARCHES
+from bestof.torch.dispatch.search import SEARCHES
 from bestof.torch.product.onednn import SHAPES
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
