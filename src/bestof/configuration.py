@@ -27,8 +27,9 @@ class Configuration:
     """The settings of all keys.
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
-        for packed copies of weights; 0 for none. pooling: whether maximum pooling is chosen too.
-        product: whether matrix products are chosen too. attention: whether attention is.
+        for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
+        product: whether matrix products are chosen too. attention: whether attention is. without:
+        names of other operations that are left to PyTorch, such as "average pooling".
     `memory`: keep_freed: whether freed memory stays in the process.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
@@ -44,6 +45,7 @@ class Configuration:
     pooling: bool = True
     product: bool = True
     attention: bool = True
+    without: tuple[str, ...] = ()
     keep_freed: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
@@ -140,6 +142,12 @@ def _parse_switch(value: object, where: str) -> bool:
     return value
 
 
+def _parse_names(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise InvalidArgument(f"{where}: expected a list of names of operations; got {value!r}")
+    return tuple(value)
+
+
 def _parse_level(value: object, where: str) -> Accuracy:
     return parse_accuracy(value, where)
 
@@ -190,6 +198,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "pooling": _parse_switch,
         "product": _parse_switch,
         "attention": _parse_switch,
+        "without": _parse_names,
     },
     "memory": {"keep_freed": _parse_switch},
     "dataloader": {

@@ -26,7 +26,7 @@ from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
 from bestof.torch.dispatch.override import Override
 from bestof.torch.layout.interception import tune_layouts
-from bestof.torch.ops.table import OPERATIONS
+from bestof.torch.ops import table
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.ranks.agreement import Agreement
@@ -103,18 +103,20 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None for all but ranks.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true}, "memory": {"keep_freed": true}, "dataloader": {"enable":
-    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
-    "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading, layout and the
+    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
+    "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
+    {"enable": true}, "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading,
+    layout and the
     agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
         Winograd F(6) and bfloat16 inside).
     packed_mib: the most memory for packed weights in inference; 0 for none.
-    pooling: choose for maximum pooling too. Its results are the same bits.
+    pooling: choose for maximum and average pooling too. Their results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
+    without: operations that are left to PyTorch, by the names of their selectors.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
@@ -126,7 +128,7 @@ def set_config(config: ConfigurationLike) -> None:
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
     unreadable file.
     """
-    configuration = EVERYTHING if config is None else parse_configuration(config)
+    configuration = EVERYTHING if config is None else _parsed(config)
     if not configuration.enable:
         disable()
         with _State.lock:
@@ -181,8 +183,21 @@ def keeps_freed_memory() -> bool:
     return _State.keeps_freed
 
 
-def _enabling(config: ConfigurationLike) -> Configuration:
+def _parsed(config: ConfigurationLike) -> Configuration:
+    """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
+    known = [one.name for one in table.OPERATIONS]
+    for name in configuration.without:
+        if name not in known:
+            raise InvalidArgument(
+                f"config: kernel.without: there is no operation {name!r}; expected one of "
+                f"{', '.join(map(repr, known))}"
+            )
+    return configuration
+
+
+def _enabling(config: ConfigurationLike) -> Configuration:
+    configuration = _parsed(config)
     if not configuration.enable:
         raise InvalidArgument(
             "config: kernel.enable: expected true, as this call enables; got false; use disable()"
@@ -208,7 +223,7 @@ def _apply() -> None:
             override.configure(within)
             override.register()
         if not _State.overrides:
-            _State.overrides = tuple(map(Override, OPERATIONS))
+            _State.overrides = tuple(map(Override, table.OPERATIONS))
         for one in _State.overrides:
             one.configure(within)
         if wanted.product and _State.product is None:

@@ -55,7 +55,11 @@ class Override:
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""
         self._level = configuration.accuracy
-        (self.register if getattr(configuration, self.operation.switch) else self.remove)()
+        switch = self.operation.switch
+        wanted = switch is None or getattr(configuration, switch)
+        if self.operation.name in configuration.without:
+            wanted = False
+        (self.register if wanted else self.remove)()
 
     def register(self) -> None:
         """Put the override in. Does nothing if it is in."""

@@ -25,13 +25,14 @@ class Operation(ABC, Generic[P]):
 
     name: that of its selector: in stores, reports and BESTOF_FORCE.
     operator: the operator of PyTorch, such as `aten::avg_pool2d`.
-    switch: the key of the section `kernel` in the configuration that turns it on and off.
+    switch: the key of the section `kernel` in the configuration that turns it on and off, perhaps
+        with others; None if it has none. `kernel.without` turns off single operations.
     rows: the implementations; PyTorch's own first, by the name "as is".
     """
 
     name: str
     operator: str
-    switch: str
+    switch: str | None = None
     rows: tuple[Row[P], ...]
 
     @abstractmethod

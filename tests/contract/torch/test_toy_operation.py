@@ -1,0 +1,116 @@
+"""One more operation is one file with a class and its rows, and one row of the table.
+
+This test is the specification. The operation lives in a temporary file, and every consumer is asked
+for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bestof
+import bestof.torch as bt
+from bestof.errors import InvalidArgument
+from bestof.torch.ops import table
+
+SOURCE = """
+from typing import Any, NamedTuple
+import torch
+from bestof.torch.comparison import Finding
+from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.ops.row import Row
+
+class Problem(NamedTuple):
+    size: int
+    def canonical(self) -> str:
+        return f"{self.size} numbers"
+    __str__ = canonical
+
+def as_is(original, problem, x):
+    return original(x)
+
+def one_minus(original, problem, x):
+    Toy.ran += 1
+    return 1 - torch.erf(x)
+
+class Toy(Operation[Problem]):
+    name, operator, ran = "toy", "aten::erfc", 0
+    rows = (Row("as is", as_is), Row("one minus", one_minus))
+
+    def call(self, level, x):
+        return Call(Problem(x.numel()), (x,)) if x.dtype is torch.float32 else None
+
+    def compare(self, row, problem, expected, got):
+        apart = float((got - expected).abs().max())
+        return Finding(f"differs by {apart}") if apart > 1e-6 else Finding()
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    file = tmp_path / "toy.py"
+    file.write_text(SOURCE)
+    spec = importlib.util.spec_from_file_location("toy", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "toy", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(table, "OPERATIONS", (*table.OPERATIONS, module.Toy()))
+    return module.Toy
+
+
+X = torch.linspace(-2, 2, 1001)
+
+
+def test_it_is_chosen_in_eager_calls_and_stands_in_reports(toy: Any) -> None:
+    expected = torch.erfc(X)
+    bestof.use_policy("fixed:one minus")
+    bt.enable()
+    assert (torch.erfc(X) - expected).abs().max() <= 1e-6
+    assert toy.ran > 0
+    leaf = X.clone().requires_grad_()
+    torch.erfc(leaf).sum().backward()
+    assert leaf.grad is not None
+    (found,) = [one for one in bt.summary().passes if one.name == "toy"]
+    assert (found.problem, found.chosen, found.calls) == ("1001 numbers", "one minus", 2)
+    (reported,) = [
+        one for one in json.loads(bestof.report("json"))["selectors"] if one["selector"] == "toy"
+    ]
+    assert [one["decision"] for one in reported["problems"]] == ["one minus"]
+    assert "1001 numbers" in bestof.report()
+    bt.disable()
+    ran = toy.ran
+    torch.erfc(X)
+    assert toy.ran == ran
+
+
+def test_a_wrong_row_is_found(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["toy"]
+    wrong = module.Row("one minus", lambda original, problem, x: original(x) + 0.1)
+    monkeypatch.setattr(toy, "rows", (toy.rows[0], wrong))
+    expected = torch.erfc(X)
+    bestof.use_policy("fixed:one minus")
+    bt.enable()
+    with pytest.warns(bestof.errors.BestofWarning, match="differs by 0.1"):
+        got = torch.erfc(X)
+    assert torch.equal(got, expected)
+
+
+def test_the_configuration_leaves_it_out(toy: Any) -> None:
+    bestof.use_policy("fixed:one minus")
+    bt.enable({"kernel": {"without": ["toy"]}})
+    torch.erfc(X)
+    assert toy.ran == 0
+    with pytest.raises(InvalidArgument, match="there is no operation 'toi'; expected one of"):
+        bt.enable({"kernel": {"without": ["toi"]}})
+    bt.enable()
+    torch.erfc(X)
+    assert toy.ran > 0
