@@ -6,6 +6,13 @@ from typing import Any
 
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d
+from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d
+from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward
 
-OPERATIONS: tuple[Operation[Any], ...] = (MaxPool2d(), AvgPool2d())
+OPERATIONS: tuple[Operation[Any], ...] = (
+    MaxPool2d(),
+    MaxPool2dBackward(),
+    AvgPool2d(),
+    AvgPool2dBackward(),
+)

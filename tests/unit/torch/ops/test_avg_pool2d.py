@@ -16,7 +16,7 @@ from bestof.selection import use_policy
 from bestof.torch.dispatch.override import Override
 from bestof.torch.enable import operation_override
 from bestof.torch.ops.pooling import image
-from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, is_valid
+from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
     "2x2": {"kernel_size": 2},
@@ -125,9 +125,9 @@ def test_the_arguments_that_pytorch_accepts_are_valid() -> None:
                 torch.empty(problem.shape, device="meta"), *problem[1:7]
             )
         except RuntimeError:
-            assert not is_valid(problem), problem
+            assert not pooled_shape(problem), problem
         else:
-            assert is_valid(problem), problem
+            assert pooled_shape(problem), problem
             assert averages.numel() > 0
             accepted += 1
     assert 500 < accepted < 4500

@@ -17,7 +17,7 @@ from bestof.selection.policies.policy import Search
 from bestof.torch.dispatch.override import Override
 from bestof.torch.enable import operation_override
 from bestof.torch.ops.pooling import image
-from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, is_valid
+from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, pooled_shape
 
 NAMES = ("as is", "channels last", "native transposition")
 GEOMETRIES: dict[str, dict[str, Any]] = {
@@ -212,11 +212,11 @@ def test_the_arguments_that_pytorch_accepts_are_valid() -> None:
                 torch.empty(problem.shape, device="meta"), *problem[1:6]
             )
         except RuntimeError:
-            assert not is_valid(problem), problem
+            assert not pooled_shape(problem), problem
         else:
-            assert is_valid(problem), problem
+            assert pooled_shape(problem), problem
             assert maxima.numel() > 0
             accepted += 1
     assert 500 < accepted < 4500
     absurd = MaxPoolProblem((1, 1, 9, 9), (2,), (2**40,), (0,), (1,), False, "float32", 1)
-    assert not is_valid(absurd)  # PyTorch answers
+    assert not pooled_shape(absurd)  # PyTorch answers

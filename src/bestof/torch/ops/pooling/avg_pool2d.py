@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.kernels import transpose
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.ops.operation import Call, Operation, Original
-from bestof.torch.ops.pooling.image import dtype_of, is_valid_axis, pair, words
+from bestof.torch.ops.pooling.image import (
+    dtype_of,
+    pair,
+    places,
+    planes_of,
+    rows_of,
+    words,
+)
 from bestof.torch.ops.row import Row
 
 
@@ -62,13 +68,7 @@ def channels_last(original: Original, problem: AvgPoolProblem, image: Tensor) ->
 
 def transposed(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
     """Pool in channels last, with native transpositions before and after."""
-    n, c, h, w = image.shape
-    rows = torch.empty((n, h, w, c), dtype=image.dtype, device="cpu")
-    transpose(image.detach(), (0, 2, 3, 1), out=rows)
-    averages = original(rows.permute(0, 3, 1, 2), *problem[1:7])
-    planes = torch.empty(averages.shape, dtype=averages.dtype, device="cpu")
-    transpose(averages.permute(0, 2, 3, 1).contiguous(), (0, 3, 1, 2), out=planes)
-    return planes
+    return planes_of(original(rows_of(image), *problem[1:7]))
 
 
 class AvgPool2d(Operation[AvgPoolProblem]):
@@ -113,7 +113,7 @@ class AvgPool2d(Operation[AvgPoolProblem]):
             dtype,
             torch.get_num_threads(),
         )
-        return Call(problem, (image,)) if is_valid(problem) else None
+        return Call(problem, (image,)) if pooled_shape(problem) else None
 
     def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
         """Return whether averages differ in any bit. One value everywhere tells nothing."""
@@ -123,14 +123,13 @@ class AvgPool2d(Operation[AvgPoolProblem]):
         return Finding(tells=bool((expected != expected.flatten()[0]).any()))
 
 
-def is_valid(problem: AvgPoolProblem) -> bool:
-    """Return whether PyTorch accepts the arguments, and the result is not empty."""
+def pooled_shape(problem: AvgPoolProblem) -> tuple[int, ...]:
+    """Return the shape of the averages; () if PyTorch refuses the arguments, or if it is empty."""
     kernel, stride, padding = (pair(one) for one in problem[1:4])
     if problem.stride == ():  # the default
         stride = kernel
     if not (kernel and stride and padding) or 0 in problem.shape[1:]:
-        return False
-    return all(
-        is_valid_axis(*axis, 1, problem.ceil_mode)
-        for axis in zip(problem.shape[2:], kernel, stride, padding, strict=True)
-    )
+        return ()
+    axes = zip(problem.shape[2:], kernel, stride, padding, strict=True)
+    sizes = [places(*axis, 1, problem.ceil_mode) for axis in axes]
+    return (*problem.shape[:2], *sizes) if all(sizes) else ()

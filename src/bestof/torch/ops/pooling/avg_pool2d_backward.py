@@ -1,0 +1,96 @@
+"""The gradient of average pooling: chooses among rows with the same sums.
+
+PyTorch's own kernel adds single elements in channels first, and vectors of channels in channels
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.torch.comparison import Finding
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.pooling.avg_pool2d import AvgPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.image import dtype_of, is_dense, like_rows, planes_of, rows_of
+from bestof.torch.ops.row import Row
+
+
+def as_is(original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor) -> Tensor:
+    """Return the gradient of the images by PyTorch's own kernel."""
+    return original(gradient, image, *problem[1:7])  # type: ignore[no-any-return]
+
+
+def channels_last(
+    original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
+) -> Tensor:
+    """Return the gradient of the images by PyTorch's own kernel, in channels last."""
+    rows = gradient.contiguous(memory_format=torch.channels_last)
+    return in_format(original(rows, like_rows(image), *problem[1:7]), False)
+
+
+def transposed(
+    original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
+) -> Tensor:
+    """Return the gradient of the images in channels last, with native transpositions around."""
+    return planes_of(original(rows_of(gradient), like_rows(image), *problem[1:7]))
+
+
+class AvgPool2dBackward(Operation[AvgPoolProblem]):
+    """`aten::avg_pool2d_backward`."""
+
+    name = "average pooling backward"
+    operator = "aten::avg_pool2d_backward"
+    switch = "pooling"
+    rows = (
+        Row("as is", as_is),
+        Row("channels last", channels_last),
+        Row(
+            "native transposition",
+            transposed,
+            supports=lambda problem: problem.dtype == "float32",
+        ),
+    )
+
+    def call(
+        self,
+        _level: Accuracy,
+        gradient: Tensor,
+        image: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Call | None:
+        """Return the problem, the gradient and the image of a call; None if PyTorch answers it."""
+        dtype = dtype_of(image)
+        if dtype is None or divisor_override == 0 or not is_dense(gradient, image):
+            return None
+        problem = AvgPoolProblem(
+            tuple(image.shape),
+            tuple(kernel_size),
+            tuple(stride),
+            tuple(padding),
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+            dtype,
+            torch.get_num_threads(),
+        )
+        if tuple(gradient.shape) != pooled_shape(problem):
+            return None
+        return Call(problem, (gradient, image))
+
+    def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
+        """Return whether gradients differ in any bit. One value everywhere tells nothing."""
+        same = (got == expected) | (got.isnan() & expected.isnan())
+        if not bool(same.all()):
+            return Finding("a gradient differs")
+        return Finding(tells=bool((expected != expected.flatten()[0]).any()))
