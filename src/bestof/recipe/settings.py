@@ -14,7 +14,7 @@ from bestof.errors import InvalidArgument
 class Settings:
     """The settings of a recipe. Without arguments, the script runs as under `python`.
 
-    kernels: choose convolutions and maximum pooling. products, attention: choose these too; both
+    kernels: choose convolutions and poolings. products, attention: choose these too; both
         need kernels. accuracy: of what is chosen.
     keep_freed: keep freed memory in the process.
     channels_last: convert the convolutions of each model.

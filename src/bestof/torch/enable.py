@@ -55,8 +55,8 @@ class _State:
 def enable(config: ConfigurationLike = None) -> None:
     """Choose every 2-D convolution among alternatives from now on, in training and inference.
 
-    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, maximum
-    pooling, matrix products and attention are chosen too. With glibc, freed memory stays in the
+    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, poolings,
+    matrix products and attention are chosen too. With glibc, freed memory stays in the
     process: later allocations meet no page faults, but the process stays as large as at its peak.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
@@ -106,8 +106,7 @@ def set_config(config: ConfigurationLike) -> None:
     "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
     "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
     {"enable": true}, "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading,
-    layout and the
-    agreement of ranks are off by default.
+    layout and the agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
