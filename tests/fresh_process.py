@@ -11,6 +11,7 @@ import bestof
 import bestof.torch
 from bestof.torch import frozen_norm
 from bestof.torch.enable import _State
+from bestof.torch.ops import table
 from bestof.torch.plan import admission
 from bestof.torch.plan.algorithms import selection
 from bestof.torch.plan.steps import raced_step
@@ -34,10 +35,10 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(admission, "PATIENCE", 0)
     for selector in SELECTORS:
         selector.cache_clear()
-    for name in ("override", "product"):
-        monkeypatch.setattr(_State, name, None)
-    for name in ("attention", "overrides"):
-        monkeypatch.setattr(_State, name, ())
+    monkeypatch.setattr(_State, "override", None)
+    monkeypatch.setattr(_State, "overrides", ())
+    # They keep what their calls have made.
+    monkeypatch.setattr(table, "OPERATIONS", tuple(type(one)() for one in table.OPERATIONS))
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -17,6 +17,7 @@
 #include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
@@ -195,10 +196,21 @@ void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::ha
 }
 
 // Attention whose shapes and strides were checked once.
-struct AttentionPlan {
+struct AttentionPlan final : Runnable {
   Attention problem;
   bool masks, sums;
   int threads;
+
+  AttentionPlan(const Attention& p, bool has_mask, bool has_sums, int most)
+      : problem(p), masks(has_mask), sums(has_sums), threads(most) {}
+
+  bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    const int used = threads > 0 ? threads : omp_get_max_threads();
+    const AttentionCall call = {operands[0], operands[1], operands[2],
+                                operands[3], results[0],  static_cast<float*>(results[1]),
+                                nullptr,     used};
+    return attend(problem, call) == Outcome::kDone;
+  }
 };
 
 void run_plan(const AttentionPlan& plan, std::size_t q, std::size_t k, std::size_t v,
@@ -228,24 +240,15 @@ void bind_attention_plan(nb::module_& m) {
                                                  arrays[3],
                                                  masks ? &arrays[4] : nullptr,
                                                  sums ? &arrays[5] : nullptr};
-             new (self) AttentionPlan{
+             new (self) AttentionPlan(
                  make_attention(operands, causal, scale, element_of(dtype), element_of(mask_dtype)),
-                 masks, sums, threads};
+                 masks, sums, threads);
            })
       .def("run", &run_plan)
-      .def_prop_ro("address",
-                   [](const AttentionPlan& plan) { return reinterpret_cast<std::size_t>(&plan); });
+      .def_prop_ro("address", [](const AttentionPlan& plan) { return plan.address(); });
 }
 
 }  // namespace
-
-bool attend_by_plan(const void* address, const void* q, const void* k, const void* v,
-                    const void* mask, void* out, float* logsumexp) {
-  const AttentionPlan& plan = *static_cast<const AttentionPlan*>(address);
-  const int threads = plan.threads > 0 ? plan.threads : omp_get_max_threads();
-  const AttentionCall call = {q, k, v, mask, out, logsumexp, nullptr, threads};
-  return attend(plan.problem, call) == Outcome::kDone;
-}
 
 void bind_attention(nb::module_& m) {
   bind_attention_plan(m);

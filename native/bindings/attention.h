@@ -1,4 +1,4 @@
-// Attention by plans, for callers without Python, and what the bindings of both passes share.
+// What the bindings of both passes of attention share.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,6 @@
 #include "bindings/problem.h"
 
 namespace bestof {
-
-// See CCalls::attend.
-bool attend_by_plan(const void* plan, const void* q, const void* k, const void* v, const void* mask,
-                    void* out, float* logsumexp);
-
-// See CCalls::attend_backward.
-bool attend_backward_by_plan(const void* plan, const void* const operands[7],
-                             void* const gradients[3]);
 
 // The arguments of attention; `mask` and `logsumexp` may be null.
 struct AttentionOperands {

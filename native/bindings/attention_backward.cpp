@@ -15,6 +15,7 @@
 #include "bindings/attention.h"
 #include "bindings/execute.h"
 #include "bindings/module.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
@@ -104,10 +105,18 @@ void attention_backward(const std::vector<nb::object>& given, bool causal, doubl
 }
 
 // Gradients of attention whose shapes and strides were checked once.
-struct AttentionBackwardPlan {
+struct AttentionBackwardPlan final : Runnable {
   AttentionBackward problem;
   bool masks;
   int threads;
+
+  AttentionBackwardPlan(const AttentionBackward& p, bool has_mask, int most)
+      : problem(p), masks(has_mask), threads(most) {}
+
+  bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    const int used = threads > 0 ? threads : omp_get_max_threads();
+    return descend(problem, call_of(operands, results, used)) == Outcome::kDone;
+  }
 };
 
 void make_plan(AttentionBackwardPlan* self, const std::vector<Shape>& shapes,
@@ -119,9 +128,9 @@ void make_plan(AttentionBackwardPlan* self, const std::vector<Shape>& shapes,
     given[i] = described(shapes[i], strides[i], kNames[i]);
     arrays[i] = i == kMask && !masks ? nullptr : &given[i];
   }
-  new (self) AttentionBackwardPlan{
+  new (self) AttentionBackwardPlan(
       make_backward(arrays, causal, scale, element_of(dtype), element_of(mask_dtype)), masks,
-      threads};
+      threads);
 }
 
 void run_plan(const AttentionBackwardPlan& plan, const std::vector<std::size_t>& addresses) {
@@ -137,20 +146,11 @@ void run_plan(const AttentionBackwardPlan& plan, const std::vector<std::size_t>&
 
 }  // namespace
 
-bool attend_backward_by_plan(const void* address, const void* const operands[7],
-                             void* const gradients[3]) {
-  const AttentionBackwardPlan& plan = *static_cast<const AttentionBackwardPlan*>(address);
-  const int threads = plan.threads > 0 ? plan.threads : omp_get_max_threads();
-  return descend(plan.problem, call_of(operands, gradients, threads)) == Outcome::kDone;
-}
-
 void bind_attention_backward(nb::module_& m) {
   nb::class_<AttentionBackwardPlan>(m, "AttentionBackwardPlan")
       .def("__init__", &make_plan)
       .def("run", &run_plan)
-      .def_prop_ro("address", [](const AttentionBackwardPlan& plan) {
-        return reinterpret_cast<std::size_t>(&plan);
-      });
+      .def_prop_ro("address", [](const AttentionBackwardPlan& plan) { return plan.address(); });
   m.def("attention_backward", &attention_backward);
 }
 

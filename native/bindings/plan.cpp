@@ -5,19 +5,19 @@
 
 #include <string>
 
-#include "bindings/attention.h"
 #include "bindings/c_calls.h"
 #include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/packed_weights.h"
 #include "bindings/product.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
 
 // One problem and algorithm, checked when the plan is made. A run takes addresses, and neither
 // copies nor checks them.
-struct Plan {
+struct Plan final : Runnable {
   Problem problem;
   Direction direction;
   const Algorithm* row;
@@ -115,20 +115,24 @@ struct Plan {
             false);
     return true;
   }
+
+  bool run_on(const void* const* operands, void* const* results,
+              const void* packed) const override {
+    const void *x = operands[0], *w = operands[1];
+    const auto* kept = static_cast<const PackedWeights*>(packed);
+    if (direction != Direction::kForward || isa != kernels().isa || (kept && !takes(*kept)) ||
+        refuses(x, w))
+      return false;
+    const Epilogue epilogue = {static_cast<const float*>(operands[2]), nullptr, activation, slope,
+                               pooled};
+    const Call call = {x,       kept ? kept->memory.get() : w, results[0], epilogue,
+                       nullptr, omp_get_max_threads()};
+    return compute(*pass, direction, problem, call, !kept && pass->pack) == Outcome::kDone;
+  }
 };
 
-bool convolve(const void* address, const float* x, const float* w, const void* packed,
-              const float* bias, float* y) {
-  const Plan& plan = *static_cast<const Plan*>(address);
-  const auto* kept = static_cast<const PackedWeights*>(packed);
-  if (plan.direction != Direction::kForward || plan.isa != kernels().isa ||
-      (kept && !plan.takes(*kept)))
-    return false;
-  if (plan.refuses(x, w)) return false;
-  const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope, plan.pooled};
-  const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
-  return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) ==
-         Outcome::kDone;
+bool run(const void* plan, const void* const* operands, void* const* results, const void* packed) {
+  return static_cast<const Runnable*>(plan)->run_on(operands, results, packed);
 }
 
 void turn(const float* x, long images, long rows, long columns, float* y) {
@@ -141,8 +145,7 @@ unsigned long long fingerprint(const void* memory, long bytes) {
   return kernels().fingerprint(memory, bytes, omp_get_max_threads());
 }
 
-constexpr CCalls kCalls = {convolve,         turn,           fingerprint,
-                           multiply_by_plan, attend_by_plan, attend_backward_by_plan};
+constexpr CCalls kCalls = {run, turn, fingerprint};
 
 std::size_t address_of(const void* object) {
   return reinterpret_cast<std::size_t>(object);
@@ -161,7 +164,7 @@ void bind_plan(nb::module_& m) {
                     float, bool, bool>())
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
-      .def_prop_ro("address", [](const Plan& plan) { return address_of(&plan); });
+      .def_prop_ro("address", [](const Plan& plan) { return plan.address(); });
   m.def("fingerprint", &fingerprint_of);
   m.def("c_calls", [] { return address_of(&kCalls); });
 }

@@ -49,8 +49,4 @@ Outcome multiply(const ProductAlgorithm& algorithm, const Product& p, ProductCal
 // Releases Python's lock, which the caller holds, and runs an algorithm; raises a failure.
 void run_product(const ProductAlgorithm& algorithm, const Product& p, const ProductCall& call);
 
-// The C call `CCalls::multiply`.
-bool multiply_by_plan(const void* plan, const void* a, const void* b, const void* packed,
-                      const float* bias, const void* residual, void* c);
-
 }  // namespace bestof

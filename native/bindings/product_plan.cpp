@@ -5,13 +5,14 @@
 
 #include "bindings/module.h"
 #include "bindings/product.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
 
 // One product and algorithm, checked when the plan is made. A run takes addresses, and neither
 // copies nor checks them.
-struct ProductPlan {
+struct ProductPlan final : Runnable {
   Product product;
   const ProductAlgorithm* row;
   std::string isa;
@@ -58,26 +59,26 @@ struct ProductPlan {
              reinterpret_cast<const float*>(bias), reinterpret_cast<const void*>(residual),
              reinterpret_cast<const void*>(factor), reinterpret_cast<void*>(out)));
   }
+
+  bool run_on(const void* const* operands, void* const* results,
+              const void* packed) const override {
+    const auto* kept = static_cast<const PackedMatrix*>(packed);
+    if (isa != kernels().isa || (kept && !fits(*kept, *row, product))) return false;
+    const auto* bias = static_cast<const float*>(operands[0]);
+    return multiply(*row, product,
+                    call(operands[1], operands[2], kept, bias, nullptr, nullptr, results[0])) ==
+           Outcome::kDone;
+  }
 };
 
 }  // namespace
-
-bool multiply_by_plan(const void* address, const void* a, const void* b, const void* packed,
-                      const float* bias, const void* residual, void* c) {
-  const ProductPlan& plan = *static_cast<const ProductPlan*>(address);
-  const auto* kept = static_cast<const PackedMatrix*>(packed);
-  if (plan.isa != kernels().isa || (kept && !fits(*kept, *plan.row, plan.product))) return false;
-  return multiply(*plan.row, plan.product, plan.call(a, b, kept, bias, residual, nullptr, c)) ==
-         Outcome::kDone;
-}
 
 void bind_product_plan(nb::module_& m) {
   nb::class_<ProductPlan>(m, "ProductPlan")
       .def(nb::init<const Product&, const std::string&, const std::string&, float, int>())
       .def("run", &ProductPlan::run)
       .def_prop_ro("algorithm", [](const ProductPlan& plan) { return plan.row->name; })
-      .def_prop_ro("address",
-                   [](const ProductPlan& plan) { return reinterpret_cast<std::size_t>(&plan); });
+      .def_prop_ro("address", [](const ProductPlan& plan) { return plan.address(); });
 }
 
 }  // namespace bestof

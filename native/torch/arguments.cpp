@@ -141,9 +141,10 @@ void Arguments::release() {
   kinds_ = "";
 }
 
-PyObject* to_python(std::initializer_list<stable::Tensor> tensors, const Conversions& conversions) {
+PyObject* to_python(const stable::Tensor* tensors, int count, const Conversions& conversions) {
   PyObject* capsules = PyList_New(0);
-  for (const stable::Tensor one : tensors) {
+  for (int place = 0; place < count; ++place) {
+    const stable::Tensor one = tensors[place];
     if (capsules != nullptr && one != nullptr && !append(one, capsules)) Py_CLEAR(capsules);
   }
   PyObject* found =

@@ -3,8 +3,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <initializer_list>
-
 #include "stable_abi.h"
 
 namespace shim {
@@ -58,7 +56,7 @@ class Arguments {
 };
 
 // Returns a new list of tensors, without those that are null; null with an exception.
-PyObject* to_python(std::initializer_list<stable::Tensor> tensors, const Conversions& conversions);
+PyObject* to_python(const stable::Tensor* tensors, int count, const Conversions& conversions);
 
 // Writes Python's result as `results` handles into `stack`; false with an exception.
 bool from_python(PyObject* result, stable::Value* stack, uint64_t results,

@@ -147,15 +147,15 @@ void ConvolutionShim::convolve(stable::Value* stack) {
     add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
   Known* known = has_form ? answer_to(call, is_training) : nullptr;
   stable::Tensor output = nullptr;
-  // `note` of this shim takes only convolution kernels.
-  const auto* native = static_cast<const NativeConvolution*>(
-      known == nullptr ? nullptr : known->native.load(std::memory_order_acquire));
+  const Native* native = known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
   bool refused = false;
   if (native != nullptr) {
+    const stable::Tensor operands[3] = {arguments.tensor(0), arguments.tensor(1),
+                                        is_there(bias) ? *bias : nullptr};
     if (!allows_native())
       known = nullptr;
     else
-      refused = !compute(*native, arguments.tensor(0), arguments.tensor(1), bias, &output);
+      refused = !native->run(lent_, operands, &output);
   }
   if (known == nullptr || refused) {
     StackQuestion question(arguments, stack, 1);

@@ -22,12 +22,6 @@ class ConvolutionShim final : public Shim {
 
   void convolve(stable::Value* stack);
   void differentiate(stable::Value* stack);
-  // Computes as `convolve` does for calls that are noted for this kernel. Returns false, without an
-  // output, if the kernel refuses.
-  bool compute(const NativeConvolution& native, stable::Tensor input, stable::Tensor weight,
-               const stable::Tensor* bias, stable::Tensor* output) {
-    return native.run(lent_, input, weight, bias, output);
-  }
 
  private:
   // Returns what answers a call; null if Python does.

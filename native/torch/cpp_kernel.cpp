@@ -60,10 +60,13 @@ void* taken(stable::Tensor handle) {
   return tensor;
 }
 
-void drop_tensor(void* tensor) {
+// The bytes of a c10::intrusive_ptr_target: the address of its functions, and its counts.
+constexpr int COUNTS = 16;
+
+void drop_counted(void* object) {
   stable::Tensor handle = nullptr;
   if (stable::aoti_torch_new_uninitialized_tensor(&handle) != 0) return;
-  *reinterpret_cast<void**>(handle) = tensor;
+  *reinterpret_cast<void**>(handle) = object;
   stable::aoti_torch_delete_tensor_object(handle);
 }
 
@@ -72,7 +75,7 @@ void drop_tensor(void* tensor) {
 Result::Result(stable::Tensor handle) : tensor_(taken(handle)) {}
 
 Result::~Result() {
-  drop_tensor(tensor_);
+  drop_counted(tensor_);
 }
 
 StackValue StackValue::of(stable::Tensor handle) {
@@ -83,8 +86,18 @@ StackValue StackValue::of(stable::Tensor handle) {
 }
 
 void StackValue::drop() {
-  if (tag == TENSOR) drop_tensor(payload.tensor);
+  // The end of a tensor's handle counts down what stands before every counted object, and deletes
+  // the last one by its own destructor.
+  if (tag == TENSOR || tag == TEXT || tag == LIST) drop_counted(payload.counted);
   tag = NONE;
+}
+
+const std::string& StackValue::text() const {
+  return *reinterpret_cast<const std::string*>(static_cast<char*>(payload.counted) + COUNTS);
+}
+
+const StackList& StackValue::list() const {
+  return *reinterpret_cast<const StackList*>(static_cast<char*>(payload.counted) + COUNTS);
 }
 
 bool find_registration(const char* path) {
@@ -104,12 +117,15 @@ bool read_kernel(void* object, KernelFunction* kernel) {
     const void* const* value;
   };
   const void* const* words = static_cast<const Held*>(object)->value;
-  if (words == nullptr || words[0] == nullptr || words[3] != nullptr || !is_in_pytorch(words[1]) ||
-      !is_in_pytorch(words[2]))
-    return false;
+  if (words == nullptr || words[0] == nullptr || !is_in_pytorch(words[1])) return false;
+  for (const int place : {2, 3}) {
+    if (words[place] != nullptr && !is_in_pytorch(words[place])) return false;
+  }
+  if ((words[2] == nullptr) == (words[3] == nullptr)) return false;  // one of them is the kernel
   kernel->functor = const_cast<void*>(words[0]);
   kernel->boxed = const_cast<void*>(words[1]);
   kernel->unboxed = const_cast<void*>(words[2]);
+  kernel->symbolic = const_cast<void*>(words[3]);
   return true;
 }
 

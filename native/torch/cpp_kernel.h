@@ -8,6 +8,8 @@
 // PyTorch 2.13.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "stable_abi.h"
 
@@ -52,23 +54,47 @@ class Scalar {
   } value_;
 };
 
+class StackList;
+
 // A c10::IValue: an argument or a result of a boxed call.
 struct StackValue {
-  static constexpr uint32_t NONE = 0, TENSOR = 1, REAL = 3, TRUTH = 10;  // of c10::IValue::Tag
+  // Of c10::IValue::Tag.
+  static constexpr uint32_t NONE = 0, TENSOR = 1, REAL = 3, WHOLE = 5, TRUTH = 10, TEXT = 12,
+                            LIST = 14;
 
   union {
     void* tensor;  // owned
     double real;
+    int64_t whole;
     bool truth;
+    void* counted;  // owned: a text or a list, behind its counts
   } payload;
   uint32_t tag;
 
   // Takes the tensor of a handle over, and deletes the handle.
   static StackValue of(stable::Tensor handle);
-  // Lets go of what it owns. It must be None, a tensor, a number or a truth value.
+  // Lets go of what it owns. It must have one of the tags above.
   void drop();
+  const std::string& text() const;
+  const StackList& list() const;
   // Returns a handle of the tensor, which stays in its place.
   stable::Tensor handle() { return reinterpret_cast<stable::Tensor>(&payload.tensor); }
+};
+
+// The values of a c10::detail::ListImpl.
+class StackList {
+ public:
+  std::size_t size() const { return values_.size(); }
+  // Reads a whole number or a truth value; false for others.
+  bool read(std::size_t place, int64_t* item) const {
+    const StackValue& value = values_[place];
+    *item = value.tag == StackValue::TRUTH ? value.payload.truth : value.payload.whole;
+    return value.tag == StackValue::WHOLE || value.tag == StackValue::TRUTH;
+  }
+  bool has_truths() const { return !values_.empty() && values_[0].tag == StackValue::TRUTH; }
+
+ private:
+  std::vector<StackValue> values_;
 };
 
 // A c10::KernelFunction: how the dispatcher calls a kernel.
@@ -86,6 +112,7 @@ bool find_registration(const char* path);
 
 // Reads the kernel that an object of torch.library.get_kernel holds, which must outlive its use.
 // Returns false unless the kernel is PyTorch's own and has the layout that is expected here.
+// Without sizes that may be symbolic, it can be called unboxed.
 bool read_kernel(void* object, KernelFunction* kernel);
 
 // Registers a kernel in a library of aoti_torch_library_init_impl. Returns false if PyTorch

@@ -18,6 +18,7 @@ class Call {
     std::memcpy(words_ + used_, words, count * sizeof(int64_t));
     used_ += count;
   }
+  bool has_place(int words) const { return used_ + words <= MOST; }
   bool operator==(const Call& other) const {
     return used_ == other.used_ && std::memcmp(words_, other.words_, used_ * sizeof(int64_t)) == 0;
   }
@@ -31,7 +32,7 @@ class Call {
   }
 
  private:
-  static constexpr int MOST = 72;  // gradients of attention have 66
+  static constexpr int MOST = 80;  // gradients of attention have 73
   int64_t words_[MOST];
   int used_ = 0;
 };

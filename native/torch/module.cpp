@@ -3,18 +3,20 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention_shim.h"
 #include "convolution_shim.h"
 #include "cpp_kernel.h"
 #include "gradients.h"
 #include "guards.h"
 #include "memory_sample.h"
-#include "native_product.h"
-#include "product_shim.h"
+#include "native_convolution.h"
+#include "native_plan.h"
+#include "onednn_product.h"
+#include "operator_shim.h"
 #include "rehearsal.h"
 #include "tensor_version.h"
 #include "watch.h"
@@ -34,44 +36,30 @@ void make_convolutions(shim::ConvolutionShim* shim, nb::callable to_tensors, nb:
                                    owned(backward), owned(kept), owned(first_only));
 }
 
-// Returns whether every one of these kernels can be read and called.
-bool reads_kernels(nb::list kernels, shim::KernelFunction (&read)[shim::PRODUCTS]) {
-  if (kernels.size() != shim::PRODUCTS) return false;
-  for (int one = 0; one < shim::PRODUCTS; ++one) {
-    if (!shim::read_kernel(nb::object(kernels[one]).ptr(), &read[one])) return false;
+// `operators` are names without `aten::`, with the kinds of their arguments and the number of their
+// results. `kernels` are objects of torch.library.get_kernel in the same order. Returns None if the
+// kernels cannot be called from here.
+std::unique_ptr<shim::OperatorShim> make_operators(
+    nb::callable to_tensors, nb::callable to_handle, nb::callable answer,
+    const std::vector<std::tuple<std::string, std::string, int>>& operators, nb::list kernels,
+    const std::string& rule, double least, nb::list first_only) {
+  const shim::Rule* found = shim::find_rule(rule.c_str());
+  if (found == nullptr || kernels.size() != operators.size())
+    throw nb::value_error("expected the name of a rule, and a kernel for each operator");
+  std::vector<shim::Operator> entries;
+  std::vector<shim::KernelFunction> originals;
+  for (std::size_t place = 0; place < operators.size(); ++place) {
+    const auto& [name, kinds, results] = operators[place];
+    shim::KernelFunction original;
+    if (!shim::read_kernel(nb::object(kernels[place]).ptr(), &original) ||
+        (shim::is_typed(name) && original.unboxed == nullptr))
+      return nullptr;
+    entries.push_back({name, kinds, results});
+    originals.push_back(original);
   }
-  return true;
-}
-
-// `kernels` are objects of torch.library.get_kernel, in the order of PRODUCTS. Returns None if they
-// cannot be called from here.
-std::unique_ptr<shim::ProductShim> make_products(nb::callable to_tensors, nb::callable to_handle,
-                                                 nb::callable answer, nb::list kernels,
-                                                 int64_t least, nb::list first_only) {
-  shim::KernelFunction originals[shim::PRODUCTS];
-  if (!reads_kernels(kernels, originals)) return nullptr;
-  return std::make_unique<shim::ProductShim>(shim::Conversions{owned(to_tensors), owned(to_handle)},
-                                             owned(answer), owned(kernels), originals, least,
-                                             owned(first_only));
-}
-
-// `kernel` is an object of torch.library.get_kernel. Returns None if it cannot be called from here.
-std::unique_ptr<shim::AttentionShim> make_attention(bool is_backward, nb::callable to_tensors,
-                                                    nb::callable to_handle, nb::callable answer,
-                                                    nb::object kernel, int64_t least,
-                                                    nb::list first_only) {
-  shim::KernelFunction original;
-  if (!shim::read_kernel(kernel.ptr(), &original)) return nullptr;
-  return std::make_unique<shim::AttentionShim>(
-      is_backward ? shim::ATTENTION_BACKWARD : shim::ATTENTION_FORWARD,
-      shim::Conversions{owned(to_tensors), owned(to_handle)}, owned(answer), owned(kernel),
-      original, least, owned(first_only));
-}
-
-nb::tuple product_names() {
-  nb::list names;
-  for (const shim::ProductOperation& one : shim::PRODUCT_OPERATIONS) names.append(one.name);
-  return nb::tuple(names);
+  return std::make_unique<shim::OperatorShim>(
+      shim::Conversions{owned(to_tensors), owned(to_handle)}, owned(answer), owned(kernels),
+      std::move(entries), std::move(originals), *found, least, owned(first_only));
 }
 
 // Returns the name of each guard, with whether it is up in this thread.
@@ -85,12 +73,12 @@ const void* at(std::size_t address) {
   return reinterpret_cast<const void*>(address);
 }
 
-std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size_t kernels,
-                                                     std::size_t plan,
-                                                     const std::array<int64_t, 4>& x,
-                                                     const std::array<int64_t, 4>& w,
-                                                     const std::array<int64_t, 2>& y,
-                                                     bool channels_last, uint64_t key) {
+std::shared_ptr<shim::Native> make_native_convolution(nb::object owner, std::size_t kernels,
+                                                      std::size_t plan,
+                                                      const std::array<int64_t, 4>& x,
+                                                      const std::array<int64_t, 4>& w,
+                                                      const std::array<int64_t, 2>& y,
+                                                      bool channels_last, uint64_t key) {
   const shim::ConvolutionShape shape = {x[0], x[1], x[2], x[3], w[0], w[1], w[2], w[3], y[0], y[1]};
   return std::make_shared<shim::NativeConvolution>(owner.ptr(),
                                                    static_cast<const bestof::CCalls*>(at(kernels)),
@@ -99,21 +87,18 @@ std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size
 
 using Sizes = std::vector<int64_t>;
 
-// `results` are sizes, strides, and whether they are of bfloat16.
-std::shared_ptr<shim::NativeAttention> make_native_attention(
-    nb::object owner, std::size_t kernels, std::size_t plan,
-    const std::vector<std::tuple<Sizes, Sizes, bool>>& results) {
+// `results` are sizes, strides and dtypes, by PyTorch's numbers. `packed` is the place of the
+// operand that the plan reads packed, the key that it is lent by, 0 for none, and its elements.
+std::shared_ptr<shim::Native> make_native_plan(
+    nb::object owner, std::size_t kernels, std::size_t plan, int operands,
+    const std::vector<std::tuple<Sizes, Sizes, int32_t>>& results,
+    const std::tuple<int, uint64_t, int64_t>& packed) {
   std::vector<shim::Form> forms;
-  for (const auto& [sizes, strides, halves] : results)
-    forms.push_back({sizes, strides, halves ? stable::BFLOAT16 : stable::FLOAT32});
-  return std::make_shared<shim::NativeAttention>(
-      owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), std::move(forms));
-}
-
-template <typename Kernel>
-bool note(shim::Shim& shim, uint64_t generation, std::vector<std::shared_ptr<shim::Count>> counts,
-          std::shared_ptr<Kernel> native) {
-  return shim.note(generation, std::move(counts), std::move(native));
+  for (const auto& [sizes, strides, dtype] : results) forms.push_back({sizes, strides, dtype});
+  const auto [place, key, elements] = packed;
+  return std::make_shared<shim::NativePlan>(
+      owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), operands,
+      std::move(forms), shim::PackedOperand{place, key, elements});
 }
 
 // Ends with the Python object that has it.
@@ -197,24 +182,19 @@ NB_MODULE(_shim, module) {
   module.def("find_gradients", &shim::find_gradients);
   module.def("find_onednn", &shim::find_onednn);
   module.def("find_registration", &shim::find_registration);
-  module.attr("PRODUCTS") = product_names();
   nb::class_<shim::Count>(module, "Count")
       .def(nb::new_([] { return std::make_shared<shim::Count>(); }))
       .def("__next__", [](shim::Count& count) { ++count.calls; })
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
-  nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
-  nb::class_<shim::NativeAttention>(module, "NativeAttention")
-      .def(nb::new_(&make_native_attention));
-  nb::class_<shim::NativeProduct>(module, "NativeProduct");
-  module.def("onednn_product", []() -> std::shared_ptr<shim::NativeProduct> {
+  nb::class_<shim::Native>(module, "Native").def_prop_ro("packed", [](const shim::Native& native) {
+    const int place = native.packed();
+    return place == shim::Native::NONE ? nb::object(nb::none()) : nb::object(nb::int_(place));
+  });
+  module.def("native_convolution", &make_native_convolution);
+  module.def("native_plan", &make_native_plan);
+  module.def("onednn_product", []() -> std::shared_ptr<shim::Native> {
     return std::make_shared<shim::OneDnnProduct>();
   });
-  module.def("planned_product",
-             [](nb::object plan, std::size_t kernels, std::size_t address,
-                uint64_t key) -> std::shared_ptr<shim::NativeProduct> {
-               return std::make_shared<shim::PlannedProduct>(
-                   plan.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(address), key);
-             });
   nb::class_<Loan>(module, "Loan");
   nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))
       .def("is_unchanged", &shim::Watch::is_unchanged);
@@ -230,18 +210,12 @@ NB_MODULE(_shim, module) {
       .def("forget", &shim::Shim::forget)
       .def("lend", &lend, nb::keep_alive<0, 1>())
       .def_prop_ro("refused", [](const shim::Shim&) { return shim::Shim::is_refused(); })
+      .def("note", &shim::Shim::note, nb::arg(), nb::arg(), nb::arg().none())
       .def_prop_ro("generation", &shim::Shim::generation);
-  // Each takes its own native kernels.
   nb::class_<shim::ConvolutionShim, shim::Shim>(module, "ConvolutionShim")
-      .def("__init__", make_convolutions)
-      .def("note", &note<shim::NativeConvolution>, nb::arg(), nb::arg(), nb::arg().none());
-  nb::class_<shim::ProductShim, shim::Shim>(module, "ProductShim")
-      .def("note", &note<shim::NativeProduct>, nb::arg(), nb::arg(), nb::arg().none())
-      .def_prop_ro("asked", &shim::ProductShim::asked);
-  nb::class_<shim::AttentionShim, shim::Shim>(module, "AttentionShim")
-      .def("note", &note<shim::NativeAttention>, nb::arg(), nb::arg(), nb::arg().none())
-      .def_prop_ro("asked", &shim::AttentionShim::asked);
-  module.def("make_attention_shim", &make_attention);
-  module.def("make_product_shim", &make_products);
+      .def("__init__", make_convolutions);
+  nb::class_<shim::OperatorShim, shim::Shim>(module, "OperatorShim")
+      .def_prop_ro("asked", &shim::OperatorShim::asked);
+  module.def("make_operator_shim", &make_operators);
   shim::bind_rehearsal(module);
 }

@@ -37,19 +37,17 @@ Layout read(stable::Tensor tensor, const float** data) {
 }
 
 // Reads a bias [filters]; null if there is none. Returns false for anything else.
-bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias) {
+bool read_bias(stable::Tensor tensor, int64_t filters, const float** bias) {
   *bias = nullptr;
-  bool is_defined = false;
-  if (tensor == nullptr || stable::aoti_torch_is_defined(*tensor, &is_defined) != 0 || !is_defined)
-    return true;
+  if (tensor == nullptr) return true;
   int32_t dtype = 0;
   int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
   const void* address = nullptr;
-  if (stable::aoti_torch_get_dtype(*tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
-      stable::aoti_torch_get_dim(*tensor, &dimensions) != 0 || dimensions != 1 ||
-      stable::aoti_torch_get_sizes(*tensor, &sizes) != 0 || sizes[0] != filters ||
-      stable::aoti_torch_get_strides(*tensor, &strides) != 0 || (filters != 1 && strides[0] != 1) ||
-      stable::torch_get_const_data_ptr(*tensor, &address) != 0 || address == nullptr)
+  if (stable::aoti_torch_get_dtype(tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
+      stable::aoti_torch_get_dim(tensor, &dimensions) != 0 || dimensions != 1 ||
+      stable::aoti_torch_get_sizes(tensor, &sizes) != 0 || sizes[0] != filters ||
+      stable::aoti_torch_get_strides(tensor, &strides) != 0 || (filters != 1 && strides[0] != 1) ||
+      stable::torch_get_const_data_ptr(tensor, &address) != 0 || address == nullptr)
     return false;
   *bias = static_cast<const float*>(address);
   return true;
@@ -95,9 +93,10 @@ class Made {
 
 }  // namespace
 
-bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Tensor weight,
-                            const stable::Tensor* bias, stable::Tensor* output) const {
+bool NativeConvolution::run(LentWeights& lent, const stable::Tensor* operands,
+                            stable::Tensor* results) const {
   const ConvolutionShape& s = shape_;
+  const stable::Tensor input = operands[0], weight = operands[1], bias = operands[2];
   const float *x = nullptr, *w = nullptr, *b = nullptr;
   const Layout from = read(input, &x), filters = read(weight, &w);
   if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b))
@@ -125,15 +124,16 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   const bool is_turned = !channels_last_ && s.filters > 1 && pixels > 1;
   Made& made = is_turned ? rows : result;
   float* computed = made.make(sizes, is_turned || channels_last_);
-  if (computed == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, computed))
-    return false;
+  const void* const given[3] = {x, w, b};
+  void* const written[1] = {computed};
+  if (computed == nullptr || !kernels_->run(plan_, given, written, borrowed.packed())) return false;
   if (is_turned) {
     turned.drop();  // before the third copy
     float* y = result.make(sizes, false);
     if (y == nullptr) return false;
     kernels_->turn(computed, s.images, pixels, s.filters, y);
   }
-  *output = result.release();
+  results[0] = result.release();
   return true;
 }
 

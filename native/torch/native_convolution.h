@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "bindings/c_calls.h"
-#include "lent_weights.h"
 #include "native.h"
 #include "stable_abi.h"
 
@@ -38,11 +37,11 @@ class NativeConvolution final : public Native {
   }
   ~NativeConvolution() override { Py_DECREF(owner_); }
 
-  // Returns false, without a result, if Python must answer: for other layouts or dtypes, for
-  // weights that are not lent or have changed, and if memory is short. The shapes are those of the
-  // plan.
-  bool run(LentWeights& lent, stable::Tensor input, stable::Tensor weight,
-           const stable::Tensor* bias, stable::Tensor* output) const;
+  // Of operands (input, weight, bias or null). Also refuses other layouts or dtypes; the shapes are
+  // those of the plan.
+  bool run(LentWeights& lent, const stable::Tensor* operands,
+           stable::Tensor* results) const override;
+  int packed() const override { return key_ != 0 ? 1 : NONE; }
 
  private:
   PyObject* owner_;

@@ -2,12 +2,8 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
-#include <memory>
-#include <vector>
-
-#include "attention_shim.h"
-#include "convolution_shim.h"
-#include "product_shim.h"
+#include "operator_call.h"
+#include "shim.h"
 
 namespace nb = nanobind;
 
@@ -15,107 +11,56 @@ namespace shim {
 
 namespace {
 
-// The tensors of capsules that unsafe_alloc_void_ptr_from_tensor made.
+// The tensors of capsules that unsafe_alloc_void_ptr_from_tensor made; null for None.
 class Handles {
  public:
   explicit Handles(nb::list capsules) {
+    if (capsules.size() > OperatorCall::MOST_OPERANDS) throw nb::value_error("too many operands");
     for (nb::handle one : capsules) {
-      void* handle = PyCapsule_GetPointer(one.ptr(), PyCapsule_GetName(one.ptr()));
-      if (handle == nullptr) throw nb::python_error();
-      handles_.push_back(static_cast<stable::Tensor>(handle));
+      void* handle = nullptr;
+      if (!one.is_none()) {
+        handle = PyCapsule_GetPointer(one.ptr(), PyCapsule_GetName(one.ptr()));
+        if (handle == nullptr) throw nb::python_error();
+      }
+      handles_[count_++] = static_cast<stable::Tensor>(handle);
     }
   }
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
   ~Handles() {
-    for (const stable::Tensor one : handles_) stable::aoti_torch_delete_tensor_object(one);
+    for (int place = 0; place < count_; ++place) {
+      if (handles_[place] != nullptr) stable::aoti_torch_delete_tensor_object(handles_[place]);
+    }
   }
-  std::size_t count() const { return handles_.size(); }
-  stable::Tensor operator[](std::size_t place) const { return handles_[place]; }
+  const stable::Tensor* tensors() const { return handles_; }
 
  private:
-  std::vector<stable::Tensor> handles_;
+  stable::Tensor handles_[OperatorCall::MOST_OPERANDS] = {};
+  int count_ = 0;
 };
 
-// Returns a list of capsules of the handles that are there; None if there is no first one.
-template <int kCount>
-nb::object in_capsules(const stable::Tensor (&results)[kCount]) {
-  if (results[0] == nullptr) return nb::none();
-  nb::list capsules;
+// `capsules` are the operands of a call, None where one is absent. Returns handles of the results,
+// or None if the kernel refuses.
+nb::object compute(Shim& shim, const Native& native, nb::list capsules) {
+  const Handles operands(capsules);
+  stable::Tensor results[OperatorCall::MOST_RESULTS] = {};
+  bool is_done = false;
+  {
+    const nb::gil_scoped_release release;
+    is_done = shim.compute(native, operands.tensors(), results);
+  }
+  if (!is_done) return nb::none();
+  nb::list handles;
   for (const stable::Tensor one : results) {
-    if (one != nullptr) capsules.append(nb::steal(PyCapsule_New(one, nullptr, nullptr)));
+    if (one != nullptr) handles.append(nb::steal(PyCapsule_New(one, nullptr, nullptr)));
   }
-  return capsules;
-}
-
-// `capsules` are a bias, if the operation has one, A and B. Returns a handle of C, or None if the
-// kernel refuses.
-nb::object compute_product(ProductShim& shim, const NativeProduct& native, int operation,
-                           nb::list capsules) {
-  const Handles tensors(capsules);
-  const std::size_t first = tensors.count() - 2;
-  const Scalar one = Scalar::one();
-  ProductCall call{operation,
-                   0,
-                   first == 0 ? nullptr : tensors[0],
-                   tensors[first],
-                   tensors[first + 1],
-                   &one,
-                   &one,
-                   {},
-                   {}};
-  stable::Tensor result[1] = {};
-  if (call.read(0)) {
-    const nb::gil_scoped_release release;
-    if (!shim.compute(native, call, result)) result[0] = nullptr;
-  }
-  return in_capsules(result);
-}
-
-// `capsules` are an input, a weight and perhaps a bias. Returns a handle of the output, or None if
-// the kernel refuses.
-nb::object compute_convolution(ConvolutionShim& shim, const NativeConvolution& native,
-                               nb::list capsules) {
-  const Handles tensors(capsules);
-  const stable::Tensor bias = tensors.count() > 2 ? tensors[2] : nullptr;
-  stable::Tensor result[1] = {};
-  {
-    const nb::gil_scoped_release release;
-    if (!shim.compute(native, tensors[0], tensors[1], bias == nullptr ? nullptr : &bias, result))
-      result[0] = nullptr;
-  }
-  return in_capsules(result);
-}
-
-// `capsules` are the tensors of a pass, as of AttentionShim, and perhaps a mask. Returns handles of
-// the results, or None if the kernel refuses. The scale is in the kernel's plan.
-nb::object compute_attention(const NativeAttention& native, nb::list capsules) {
-  const Handles tensors(capsules);
-  const std::size_t count = tensors.count();
-  const bool is_backward = count >= 6;
-  const std::size_t q = is_backward ? 1 : 0;
-  OptionalTensor mask = {nullptr, count == 4 || count == 7};
-  if (mask.is_there) mask.tensor = *reinterpret_cast<void**>(tensors[count - 1]);
-  AttentionCall call = {0, tensors[q], tensors[q + 1], tensors[q + 2], 0.0, false, &mask, {}};
-  if (is_backward) {
-    call.gradient = tensors[0];
-    call.out = tensors[4];
-    call.logsumexp = tensors[5];
-  }
-  stable::Tensor results[MOST_ATTENTION_RESULTS] = {};
-  {
-    const nb::gil_scoped_release release;
-    if (!native.run(call, results)) results[0] = nullptr;
-  }
-  return in_capsules(results);
+  return handles;
 }
 
 }  // namespace
 
 void bind_rehearsal(nb::module_& module) {
-  module.def("compute_product", &compute_product);
-  module.def("compute_attention", &compute_attention);
-  module.def("compute_convolution", &compute_convolution);
+  module.def("compute", &compute);
 }
 
 }  // namespace shim

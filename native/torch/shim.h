@@ -60,6 +60,11 @@ class Shim {
   // Returns whether a native kernel was chosen for the call that Python answers in this thread, but
   // could not take it: its weights must be packed first, or its tensors lie otherwise.
   static bool is_refused();
+  // Computes as settled calls that are noted for this kernel. Returns false, without results, if
+  // the kernel refuses.
+  bool compute(const Native& native, const stable::Tensor* operands, stable::Tensor* results) {
+    return native.run(lent_, operands, results);
+  }
   // Lends packed weights to calls without Python; null if there is no place.
   Lent* lend(const Lent::Weights& weights) { return lent_.lend(weights); }
 

@@ -33,17 +33,16 @@ from bestof.selection import BestOf
 from bestof.selection.state import registry
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trials.trial import current_trial, detours
-from bestof.torch.attention.attention_pass import Backward, Forward, Operands
-from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.convolution.alternative import DIRECT, Alternative
 from bestof.torch.device import CPU
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.attention.attention import Attention
+from bestof.torch.ops.attention.backward import AttentionBackward
+from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, channels_last
+from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.row import Row
 from bestof.torch.override import ConvolutionOverride
-from bestof.torch.product import override as product_override
-from bestof.torch.product.products import Products
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS
 
 PLANTED = "planted"
 # What trials take by the clock of these selectors. Names that are not here take 5 seconds.
@@ -195,19 +194,15 @@ def _linear(world: World, *, trains: bool) -> Iterator[None]:
     x, w, b = _random(64, 256), _random(256, 256, seed=1), _random(256, seed=2)
     gradient = _random(64, 256, seed=3)
     world.right = _sums(F.linear, (x, w, b), gradient if trains else None, 256)
-    first = ROWS[0]
+    product = Product()
+    first = product.rows[0]
 
     def function(*args: Any) -> Tensor:
         return _wrong(first.function(*args))
 
-    rows = (first, Row(PLANTED, function, lambda _: True), *ROWS[1:])
-    made = product_override.Products
-    product_override.Products = partial(Products, rows=rows)
-    try:
-        override = product_override.ProductOverride()
-    finally:
-        product_override.Products = made
-    world.selectors = [override.products.selector]
+    product.rows = (first, Row(PLANTED, function), *product.rows[1:])
+    override = Override(product)
+    world.selectors = [override.selector]
     world.step = _layer(F.linear, (x, w, b), gradient if trains else None)
     override.configure(Configuration())
     assert override.is_registered
@@ -217,11 +212,15 @@ def _linear(world: World, *, trains: bool) -> Iterator[None]:
         override.remove()
 
 
-class _PlantedAttention(AttentionOverride):
-    """Attention whose native kernel is wrong."""
+def _plant(attention: Attention) -> Attention:
+    """Make the native kernel wrong."""
+    first, native = attention.rows
 
-    def _native(self, problem: Any, look: Any, operands: Operands) -> Any:
-        return tuple(_wrong(one) for one in super()._native(problem, look, operands))
+    def function(*given: Any) -> Any:
+        return tuple(_wrong(one) for one in native.function(*given))
+
+    attention.rows = (first, replace(native, function=function))
+    return attention
 
 
 @contextmanager
@@ -233,8 +232,8 @@ def _attention(world: World, *, wrong: bool) -> Iterator[None]:
     right = _by_pytorch(function, [one.double() for one in (q, k, v)], gradient.double())
     # Scores of up to 64 products of up to 5; sums over 256 keys or queries.
     world.right = [(one, torch.tensor(256 * 8 * _EPS * 25.0)) for one in right]
-    kind = _PlantedAttention if wrong else AttentionOverride
-    overrides = [kind(Forward()), kind(Backward())]
+    operations = [AttentionForward(), AttentionBackward()]
+    overrides = [Override(_plant(one) if wrong else one) for one in operations]
     if not wrong:
         world.selectors = [one.selector for one in overrides]
     world.step = _layer(function, (q, k, v), gradient)
@@ -247,7 +246,7 @@ def _attention(world: World, *, wrong: bool) -> Iterator[None]:
             override.remove()
 
 
-def _wrong(original: Any, problem: Any, image: Tensor) -> Any:
+def _wrong_pooling(original: Any, problem: Any, image: Tensor) -> Any:
     maxima, indices = channels_last(original, problem, image)
     return maxima + 1.0, indices
 
@@ -257,7 +256,7 @@ class _PlantedPooling(MaxPool2d):
 
     rows = (
         MaxPool2d.rows[0],
-        replace(MaxPool2d.rows[1], function=_wrong),
+        replace(MaxPool2d.rows[1], function=_wrong_pooling),
         MaxPool2d.rows[2],
     )
 

@@ -19,9 +19,7 @@ from interrupted_selector import SCENARIOS, faults
 from interrupted_torch import in_bestof
 
 from bestof.selection.state.journal import DecisionEntry, Entry, Journal
-from bestof.torch.attention.attention_pass import Forward, Operands
-from bestof.torch.attention.override import AttentionOverride
-from bestof.torch.attention.recognition import look_of
+from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.whole_file import check_replaceable, write_whole
 
 # Those in which an interrupt once did harm, and the shortest, are tried at every line.
@@ -102,18 +100,16 @@ def test_an_interrupt_while_attention_is_met_first_leaves_it_to_be_answered_by_c
     def interrupted(*_: object) -> None:
         raise Interrupt("now")
 
-    attention = AttentionOverride(Forward())
+    attention = AttentionForward()
     x = torch.zeros(1, 2, 256, 64)
-    operands = Operands((x, x, x), None, None)
-    look = look_of(operands.tensors, None, False)
-    assert look is not None
-    problem = attention._problem_of(look, operands)
+    call = attention.call("float32", x, x, x, 0.0, False, None, None)
+    assert call is not None
     with monkeypatch.context() as patched:
-        patched.setattr("bestof.torch.attention.override.NativeAttention", interrupted)
+        patched.setattr("bestof.torch.ops.attention.attention.native_plan", interrupted)
         with pytest.raises(Interrupt):
-            attention._native(problem, look, operands)
-    attention._native(problem, look, operands)
-    assert (look, None) in attention._natives
+            attention._native(None, call.problem, *call.operands)  # type: ignore[arg-type]
+    attention._native(None, call.problem, *call.operands)  # type: ignore[arg-type]
+    assert attention._compiled(call.problem, *call.operands) is not None
 
 
 @pytest.mark.long

@@ -72,38 +72,36 @@ def test_plans() -> None:
 class CCalls(ctypes.Structure):
     """The table of native/bindings/c_calls.h, as far as it is called here."""
 
-    _fields_ = (
-        ("others", ctypes.c_void_p * 3),
-        ("multiply", ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_void_p] * 7)),
-    )
+    _fields_ = (("run", ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_void_p] * 4)),)
 
 
 def test_the_c_call() -> None:
     random = draw(13)
     a, b = stored(random, "N", 5, 30), stored(random, "T", 30, 40)
-    bias, residual = (random.standard_normal(s, np.float32) for s in (40, (5, 40)))
+    bias = random.standard_normal(40, np.float32)
     plan = kernels.MatmulPlan(
         a.shape, b.shape, b_strides=(1, 30), algorithm="blocked", activation="relu"
     )
     packed, other = kernels.pack_matrix(b), kernels.pack_matrix(b[:, :9])
-    multiply = CCalls.from_address(addresses.c_calls()).multiply
+    run = CCalls.from_address(addresses.c_calls()).run
     address = addresses.plan_address(plan)
-    wanted = kernels.matmul(a, b, bias, residual=residual, activation="relu", algorithm="blocked")
-    for columns, kept in ((b.ctypes.data, None), (None, addresses.packed_address(packed))):
+
+    def multiply(added: int, columns: int, kept: int | None, out: np.ndarray) -> bool:
+        operands = (ctypes.c_void_p * 3)(added, a.ctypes.data, columns)
+        results = (ctypes.c_void_p * 1)(out.ctypes.data)
+        return bool(run(address, operands, results, kept))
+
+    wanted = kernels.matmul(a, b, bias, activation="relu", algorithm="blocked")
+    for columns, kept in ((b.ctypes.data, None), (0, addresses.packed_address(packed))):
         out = poisoned(5, 40)
-        given = bias.ctypes.data, residual.ctypes.data, out.ctypes.data
-        assert multiply(address, a.ctypes.data, columns, kept, *given)
+        assert multiply(bias.ctypes.data, columns, kept, out)
         np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
     out[:] = np.nan
-    assert not multiply(
-        address, a.ctypes.data, None, addresses.packed_address(other), 0, 0, out.ctypes.data
-    )
+    assert not multiply(0, 0, addresses.packed_address(other), out)
     isa = kernels.isa()
     for name in kernels.isas():
         kernels.use_isa(name)
-        assert multiply(
-            address, a.ctypes.data, b.ctypes.data, None, 0, 0, poisoned(5, 40).ctypes.data
-        ) is (name == isa)
+        assert multiply(0, b.ctypes.data, None, poisoned(5, 40)) is (name == isa)
     kernels.use_isa(isa)
     assert np.isnan(out).all()
 

@@ -42,17 +42,16 @@ from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue  # noqa: E4
 from bestof.torch.convolution.originals import Originals  # noqa: E402
 from bestof.torch.convolution.problem import ConvProblem  # noqa: E402
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, Pooled  # noqa: E402
-from bestof.torch.ops.row import Row as OperationRow  # noqa: E402
+from bestof.torch.ops.product.originals import Originals as Products  # noqa: E402
+from bestof.torch.ops.product.problem import ProductProblem  # noqa: E402
+from bestof.torch.ops.product.product import Product, bound_of  # noqa: E402
+from bestof.torch.ops.row import Row  # noqa: E402
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Site  # noqa: E402
 from bestof.torch.plan.algorithms.onednn import OneDnn  # noqa: E402
 from bestof.torch.plan.algorithms.pytorch import PyTorch  # noqa: E402
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights  # noqa: E402
 from bestof.torch.plan.layers.layer import Layer  # noqa: E402
 from bestof.torch.plan.layers.problem import FusedProblem, problem_of  # noqa: E402
-from bestof.torch.product.originals import Originals as Products  # noqa: E402
-from bestof.torch.product.problem import ProductProblem  # noqa: E402
-from bestof.torch.product.row import Row  # noqa: E402
-from bestof.torch.product.table import ROWS  # noqa: E402
 
 SLOW, LEAST_SECONDS = 20.0, 0.5
 """A trial is called slow if it takes so many times as long as PyTorch's own kernel, and so long."""
@@ -245,19 +244,22 @@ def product(seed: int, index: int) -> Iterator[Case]:
     bias = _fenced(torch.randn(drawn.n, generator=generator)) if drawn.bias else None
     problem = ProductProblem.of("addmm" if drawn.bias else "mm", a, b, "relaxed")
     exact = a.double() @ b.double() + (0 if bias is None else bias.double())
-    for row in ROWS[1:]:
+    for row in Product().rows[1:]:
         if "native" not in row.name and row.supports(problem):
             yield row.name, partial(_try_product, row, problem, (bias, a, b), exact)
 
 
 def _try_product(
-    row: Row, problem: ProductProblem, operands: tuple[Tensor | None, Tensor, Tensor], exact: Tensor
+    row: Row[ProductProblem],
+    problem: ProductProblem,
+    operands: tuple[Tensor | None, Tensor, Tensor],
+    exact: Tensor,
 ) -> str:
     _, a, b = operands
     with torch.no_grad():
         result = row.function(Products(), problem, *operands)
     scale = (a.double().square() @ b.double().square()).sqrt()
-    return _told(result, exact, scale, row.bound_of(problem))
+    return _told(result, exact, scale, bound_of(row, problem))
 
 
 def pooling(seed: int, index: int) -> Iterator[Case]:
@@ -274,7 +276,7 @@ def pooling(seed: int, index: int) -> Iterator[Case]:
 
 
 def _try_pooling(
-    row: OperationRow[MaxPoolProblem], problem: MaxPoolProblem, x: Tensor, exact: Pooled
+    row: Row[MaxPoolProblem], problem: MaxPoolProblem, x: Tensor, exact: Pooled
 ) -> str:
     maxima, indices = row.function(_aten.max_pool2d_with_indices, problem, x)
     same = torch.equal(maxima.double(), exact[0]) and torch.equal(indices, exact[1])

@@ -22,9 +22,10 @@ from bestof.bench.call_time import CallTime
 from bestof.bench.quartiles import Quartiles
 from bestof.configuration import Configuration
 from bestof.errors import InvalidArgument
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.product.product import Product
 from bestof.torch.override import ConvolutionOverride, originals
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.override import ProductOverride
 
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
 _WARM = 200  # calls after which no problem is looked into any more
@@ -76,9 +77,9 @@ def _settled_override(by_shim: bool = True) -> ConvolutionOverride:
     return override
 
 
-def _settled_products() -> ProductOverride:
+def _settled_products() -> Override:
     with patch.dict(os.environ, {"BESTOF_FORCE": "product=as is", "BESTOF_STORE": "off"}):
-        override = ProductOverride()
+        override = Override(Product())
         override.configure(Configuration())
         for _, work in _product_cases():
             work(_WARM)

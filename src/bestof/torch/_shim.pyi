@@ -4,7 +4,6 @@ from typing import Any, Final
 from torch import Tensor
 
 ASKED_EVERY: int
-PRODUCTS: tuple[str, ...]
 
 def guards() -> dict[str, bool]: ...
 def find(library: str) -> bool: ...
@@ -18,18 +17,29 @@ class Count:
     calls: Final[int]
     def __next__(self) -> None: ...
 
-class NativeConvolution:
-    def __init__(
-        self,
-        owner: object,
-        kernels: int,
-        plan: int,
-        x: tuple[int, int, int, int],
-        w: tuple[int, int, int, int],
-        y: tuple[int, int],
-        channels_last: bool,
-        key: int,
-    ) -> None: ...
+class Native:
+    packed: Final[int | None]
+
+def native_convolution(
+    owner: object,
+    kernels: int,
+    plan: int,
+    x: tuple[int, int, int, int],
+    w: tuple[int, int, int, int],
+    y: tuple[int, int],
+    channels_last: bool,
+    key: int,
+) -> Native: ...
+def native_plan(
+    owner: object,
+    kernels: int,
+    plan: int,
+    operands: int,
+    results: list[tuple[Any, ...]],
+    packed: tuple[int, int, int],
+) -> Native: ...
+def onednn_product() -> Native: ...
+def compute(shim: Shim, native: Native, handles: list[Any]) -> Any: ...
 
 class Loan: ...
 
@@ -47,17 +57,6 @@ def make_watch(
     classed: list[object],
 ) -> Watch | None: ...
 
-class NativeAttention:
-    def __init__(
-        self,
-        owner: object,
-        kernels: int,
-        plan: int,
-        results: list[tuple[tuple[int, ...], tuple[int, ...], bool]],
-    ) -> None: ...
-
-class NativeProduct: ...
-
 class Shim:
     refused: Final[bool]
     generation: Final[int]
@@ -65,6 +64,7 @@ class Shim:
     def take_out(self) -> None: ...
     def forget(self) -> None: ...
     def set_level(self, level: int) -> None: ...
+    def note(self, generation: int, counts: list[Count], native: Native | None) -> bool: ...
     def lend(
         self,
         packed: object,
@@ -85,44 +85,17 @@ class ConvolutionShim(Shim):
         kept: dict[Any, Any],
         first_only: list[Any],
     ) -> None: ...
-    def note(
-        self, generation: int, counts: list[Count], native: NativeConvolution | None
-    ) -> bool: ...
 
-class AttentionShim(Shim):
-    @property
-    def asked(self) -> int: ...
-    def note(
-        self, generation: int, counts: list[Count], native: NativeAttention | None
-    ) -> bool: ...
-
-class ProductShim(Shim):
+class OperatorShim(Shim):
     asked: Final[int]
-    def note(self, generation: int, counts: list[Count], native: NativeProduct | None) -> bool: ...
 
-def onednn_product() -> NativeProduct: ...
-def planned_product(plan: object, kernels: int, address: int, key: int) -> NativeProduct: ...
-def compute_attention(native: NativeAttention, handles: list[Any]) -> Any: ...
-def compute_product(
-    shim: ProductShim, native: NativeProduct, operation: int, handles: list[Any]
-) -> Any: ...
-def compute_convolution(
-    shim: ConvolutionShim, native: NativeConvolution, handles: list[Any]
-) -> Any: ...
-def make_attention_shim(
-    is_backward: bool,
+def make_operator_shim(
     to_tensors: Callable[[Any], Any],
     to_handle: Callable[[Any], Any],
     answer: Callable[..., Any],
-    kernel: Any,
-    least: int,
-    first_only: list[Any],
-) -> AttentionShim | None: ...
-def make_product_shim(
-    to_tensors: Callable[[Any], Any],
-    to_handle: Callable[[Any], Any],
-    answer: Callable[..., Any],
+    operators: list[tuple[str, str, int]],
     kernels: list[Any],
-    least: int,
+    rule: str,
+    least: float,
     first_only: list[Any],
-) -> ProductShim | None: ...
+) -> OperatorShim | None: ...

@@ -19,8 +19,6 @@ from bestof.errors import InvalidArgument
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
 from bestof.torch.allocator import hand_back_freed, keep_freed
-from bestof.torch.attention.attention_pass import Backward, Forward
-from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
@@ -28,7 +26,6 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.layout.interception import tune_layouts
 from bestof.torch.ops import table
 from bestof.torch.override import ConvolutionOverride
-from bestof.torch.product.override import ProductOverride
 from bestof.torch.ranks.agreement import Agreement
 
 
@@ -37,8 +34,6 @@ class _State:
     override: ConvolutionOverride | None = None
     cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
     overrides: tuple[Override, ...] = ()  # of the operations in the table
-    product: ProductOverride | None = None
-    attention: tuple[AttentionOverride, ...] = ()
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -167,16 +162,6 @@ def operation_override(name: str) -> Override | None:
     return next((one for one in _State.overrides if one.operation.name == name), None)
 
 
-def product_override() -> ProductOverride | None:
-    """Return the override of matrix products; None if it was never enabled."""
-    return _State.product
-
-
-def attention_overrides() -> tuple[AttentionOverride, ...]:
-    """Return the overrides of attention's passes, forward first; none if never enabled."""
-    return _State.attention
-
-
 def keeps_freed_memory() -> bool:
     """Return whether freed memory stays in the process at present."""
     return _State.keeps_freed
@@ -225,14 +210,6 @@ def _apply() -> None:
             _State.overrides = tuple(map(Override, table.OPERATIONS))
         for one in _State.overrides:
             one.configure(within)
-        if wanted.product and _State.product is None:
-            _State.product = ProductOverride()
-        if _State.product is not None:
-            _State.product.configure(within)
-        if wanted.attention and not _State.attention:
-            _State.attention = tuple(AttentionOverride(one) for one in (Forward(), Backward()))
-        for attention in _State.attention:
-            attention.configure(within)
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -250,10 +227,6 @@ def _remove_all() -> None:
         override.remove()
     for one in _State.overrides:
         one.remove()
-    if _State.product is not None:
-        _State.product.remove()
-    for attention in _State.attention:
-        attention.remove()
     _keep_freed(False)
     only = _State.without_kernels
     follow(None if only is None else _bounds(only))

@@ -34,7 +34,7 @@ from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import ConvolutionShim, convolution_by, make_shim
+from bestof.torch.shim import ConvolutionShim, computed_by, make_shim
 
 _Library: Any = torch.library.Library  # has no annotations
 _OPERATIONS = ("aten::convolution", "aten::convolution_backward")
@@ -228,11 +228,12 @@ class ConvolutionOverride:
             found.name,
             problem,
             lambda: agree(
-                partial(convolution_by, shim, native),
+                lambda *operands: computed_by(shim, native, operands),
                 lambda *operands: by_python(*operands, problem),  # type: ignore[misc]  # is there
                 (input, weight, bias),
                 _tolerance,
-                fixed=(1,) if problem.frozen else (),  # packed weights are known by their address
+                # Packed weights are known by their address.
+                fixed=() if native.packed is None else (native.packed,),
             ),
         )
 

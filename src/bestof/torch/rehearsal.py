@@ -9,7 +9,7 @@ for each kernel and strides. Settled calls cost nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from torch import Tensor
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 
-Operands: TypeAlias = tuple[Tensor | None, ...]
+Operands: TypeAlias = tuple[Any, ...]
+"""The operands of a call: tensors, None, and others that are handed on."""
 
 _LIMIT = 65536
 # Operands whose storage would take so many times their elements are not copied.
@@ -65,17 +66,17 @@ class Rehearsals:
 
 
 def agree(
-    native: Callable[..., Tensor | None],
-    by_python: Callable[..., Tensor],
+    native: Callable[..., Any],
+    by_python: Callable[..., Any],
     operands: Operands,
     tolerance: Callable[..., Tensor],
     fixed: Sequence[int] = (),
 ) -> bool | None:
     """Return whether both functions give the same for operands, and for copies of them elsewhere.
 
-    `tolerance` returns how far elements may be apart: (operands) -> tensor that broadcasts to the
-    result. `fixed` are the places of operands that are not copied. Returns None if `native`
-    refuses, or if memory is short.
+    They return a tensor or a tuple of tensors. `tolerance` returns how far elements may be apart:
+    (operands) -> tensor that broadcasts to each result. `fixed` are the places of operands that
+    are not copied. Returns None if `native` refuses, or if memory is short.
     """
     try:
         first = native(*operands)
@@ -85,7 +86,7 @@ def agree(
         if not _is_close(first, expected, apart):
             return False
         elsewhere = tuple(
-            x if x is None or place in fixed else _moved(x, 2 * place + 1)
+            _moved(x, 2 * place + 1) if isinstance(x, Tensor) and place not in fixed else x
             for place, x in enumerate(operands)
         )
         second = native(*elsewhere)
@@ -95,7 +96,10 @@ def agree(
         return None
 
 
-def _is_close(got: Tensor, expected: Tensor, tolerance: Tensor) -> bool:
+def _is_close(got: Any, expected: Any, tolerance: Tensor) -> bool:
+    if not isinstance(expected, Tensor):
+        pairs = zip(got, expected, strict=True)
+        return all(_is_close(one, other, tolerance) for one, other in pairs)
     if got.shape != expected.shape or got.stride() != expected.stride():
         return False
     near = ((got - expected).abs() <= tolerance) & tolerance.isfinite()

@@ -1,11 +1,11 @@
-"""Wraps the C++ kernels that answer decided convolutions and products without Python."""
+"""Wraps the C++ kernels that answer settled calls without Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,62 +13,67 @@ from torch import Tensor
 from bestof.selection.state.registry import Defaults
 from bestof.torch._shim import (
     ASKED_EVERY,
-    PRODUCTS,
-    AttentionShim,
     ConvolutionShim,
     Count,
     Loan,
-    NativeAttention,
-    NativeConvolution,
-    NativeProduct,
-    ProductShim,
+    Native,
+    OperatorShim,
     Shim,
     Watch,
-    compute_attention,
-    compute_convolution,
-    compute_product,
+    compute,
     find,
     find_gradients,
     find_guards,
     find_onednn,
     find_registration,
     find_tensor_version,
-    make_attention_shim,
-    make_product_shim,
+    make_operator_shim,
     make_watch,
     memory_sample,
+    native_convolution,
     onednn_product,
-    planned_product,
 )
+from bestof.torch._shim import native_plan as _native_plan
 
 __all__ = [
     "ASKED_EVERY",
-    "PRODUCTS",
-    "AttentionShim",
     "ConvolutionShim",
     "Count",
+    "Form",
     "Loan",
-    "NativeAttention",
-    "NativeConvolution",
-    "NativeProduct",
-    "ProductShim",
+    "Native",
+    "OperatorShim",
     "Shim",
     "Watch",
-    "attention_by",
-    "convolution_by",
+    "computed_by",
     "dense_bytes",
-    "make_attention",
-    "make_products",
+    "make_operators",
     "make_shim",
+    "native_convolution",
+    "native_plan",
     "onednn",
-    "planned_product",
-    "product_by",
     "sample_of",
     "watch",
 ]
 
-# Products are registered by C++ functions, whose types have the layout of these releases.
+# Operators are registered by C++ functions, whose types have the layout of these releases.
 _CPP_RELEASES = ("2.13.",)
+
+
+class Answered(Protocol):
+    """What a shim asks of an operation; see `ops/operation.py`."""
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of PyTorch."""
+
+    @property
+    def rule(self) -> str:
+        """The rule by which calls are chosen for; see native/torch/rules.h."""
+
+    @property
+    def least(self) -> float:
+        """The work from which on calls are chosen for."""
 
 
 def make_shim(
@@ -89,33 +94,44 @@ def make_shim(
     return ConvolutionShim(*conversions, forward, backward, kept, Defaults.first_only)
 
 
-def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) -> ProductShim | None:
-    """Return a shim that asks `answer` for products of at least `least` multiply-adds.
+def make_operators(
+    operation: Answered, answer: Callable[..., Any], kernels: list[Any]
+) -> OperatorShim | None:
+    """Return a shim that asks `answer` for calls of an operation that it does not know.
 
-    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of PRODUCTS. Returns
-    None if this release of PyTorch lacks the functions that register C++ kernels, or if another
-    library has replaced one of PyTorch's kernels.
+    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of the operators.
+    Returns None if this release of PyTorch lacks the functions that register C++ kernels, if
+    another library has replaced one of PyTorch's kernels, or if an operator takes other arguments
+    than tensors, numbers, truth values, texts and lists of them.
     """
     conversions = _conversions()
     if conversions is None or not _registers_cpp() or not any(map(find_gradients, _libraries())):
         return None
-    return make_product_shim(*conversions, answer, kernels, least, Defaults.first_only)
-
-
-def make_attention(
-    is_backward: bool, answer: Callable[..., Any], kernel: Any, least: int
-) -> AttentionShim | None:
-    """Return a shim that asks `answer` for attention of at least `least` multiply-adds.
-
-    It answers the forward or the backward pass.
-    `kernel` is PyTorch's own, from torch.library.get_kernel. Returns None as `make_products` does.
-    """
-    conversions = _conversions()
-    if conversions is None or not _registers_cpp():
+    entries = [_entry_of(name) for name in operation.operators]
+    if None in entries:
         return None
-    return make_attention_shim(
-        is_backward, *conversions, answer, kernel, least, Defaults.first_only
+    return make_operator_shim(
+        *conversions,
+        answer,
+        entries,  # type: ignore[arg-type]  # none of them is None
+        kernels,
+        operation.rule,
+        operation.least,
+        Defaults.first_only,
     )
+
+
+def _entry_of(operator: str) -> tuple[str, str, int] | None:
+    """Return the name of an operator, the kinds of its arguments, and the number of its results.
+
+    Returns None if it returns anything else than tensors, or takes lists of tensors.
+    """
+    schema: Any = torch._C._get_schema(operator, "")
+    types = [str(one.type) for one in schema.arguments]
+    if any(str(one.type) != "Tensor" for one in schema.returns) or "List[Tensor]" in types:
+        return None
+    kinds = "".join("t" if one in ("Tensor", "Optional[Tensor]") else "." for one in types)
+    return operator.removeprefix("aten::"), kinds, len(schema.returns)
 
 
 def _registers_cpp() -> bool:
@@ -124,64 +140,64 @@ def _registers_cpp() -> bool:
 
 
 @cache
-def onednn() -> NativeProduct | None:
+def onednn() -> Native | None:
     """Return oneDNN's product; None if PyTorch was built without it."""
     return onednn_product() if any(map(find_onednn, _libraries())) else None
 
 
-def product_by(
-    shim: ProductShim,
-    native: NativeProduct,
-    operation: str,
-    bias: Tensor | None,
-    a: Tensor,
-    b: Tensor,
-) -> Tensor | None:
-    """Return what settled calls of a product get from a kernel; None if it refuses.
+class Form(NamedTuple):
+    """Sizes, strides and dtype of a tensor that a native kernel makes."""
 
-    It refuses if the shim has not been lent the packed matrix that it reads.
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: int
+    """The number of the dtype in c10/core/ScalarType.h."""
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Form:
+        """Return the form of a tensor of a dtype that native kernels write."""
+        return cls(tuple(tensor.shape), tensor.stride(), _DTYPES[tensor.dtype])
+
+
+_DTYPES = {
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.bfloat16: 15,
+}
+
+
+def native_plan(
+    owner: object,
+    kernels: int,
+    plan: int,
+    operands: int,
+    results: Sequence[Form],
+    packed: tuple[int, int, int] = (0, 0, 0),
+) -> Native:
+    """Return a plan of bestof.kernels as a kernel for calls without Python.
+
+    owner keeps the plan at the address `plan`, which reads so many operands. kernels: the address
+    of `c_calls`. packed: the place of the operand that the plan reads packed, the key that it is
+    lent by, and its elements; the key is 0 if the plan reads all operands.
     """
-    place = PRODUCTS.index(operation)
-    found = _computed(compute_product, shim, native, place, tensors=(bias, a, b))
-    return None if found is None else found[0]
+    return _native_plan(owner, kernels, plan, operands, [tuple(one) for one in results], packed)
 
 
-def attention_by(
-    native: NativeAttention, tensors: Sequence[Tensor | None]
-) -> tuple[Tensor, ...] | None:
-    """Return what settled calls of attention get from a kernel; None if it refuses.
+def computed_by(shim: Shim, native: Native, tensors: Sequence[Tensor | None]) -> Any:
+    """Return what settled calls get from a kernel: a tensor or a tuple; None if it refuses.
 
-    The tensors are those of the pass, and the mask, which may be None.
+    The tensors are the operands of a call, None where one is absent. The kernel refuses if the shim
+    has not been lent what it reads packed.
     """
-    found: tuple[Tensor, ...] | None
-    found = _computed(compute_attention, native, tensors=tensors)
-    return found
-
-
-def convolution_by(
-    shim: ConvolutionShim,
-    native: NativeConvolution,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-) -> Tensor | None:
-    """Return what settled calls of a convolution get from a kernel; None if it refuses.
-
-    It refuses if the shim has not been lent the packed weights that it reads.
-    """
-    found = _computed(compute_convolution, shim, native, tensors=(input, weight, bias))
-    return None if found is None else found[0]
-
-
-def _computed(
-    compute: Callable[..., Any], *arguments: Any, tensors: Sequence[Tensor | None]
-) -> Any:
-    """Return the tensors that C++ has computed; None if the kernel refused."""
     conversions = _conversions()
     assert conversions is not None  # else there is no shim
     to_tensors, to_handle = conversions
-    result = compute(*arguments, [to_handle(one) for one in tensors if one is not None])
-    return None if result is None else tuple(to_tensors(result))
+    handles = [None if one is None else to_handle(one) for one in tensors]
+    found = compute(shim, native, handles)
+    results = None if found is None else tuple(to_tensors(found))
+    return results[0] if results is not None and len(results) == 1 else results
 
 
 def _libraries() -> list[str]:

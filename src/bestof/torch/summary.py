@@ -19,7 +19,6 @@ from bestof.torch.enable import (
     convolution_overrides,
     keeps_freed_memory,
     operation_overrides,
-    product_override,
 )
 
 
@@ -77,10 +76,7 @@ def summary() -> Summary:
     """
     total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory())
     found = [_summary(override.layer) for override in convolution_overrides()]
-    product = product_override()
-    counted = [] if product is None else [(product.products.selector, product.products.calls)]
-    counted += [(one.selector, one.calls) for one in operation_overrides()]
-    found += [_operation_summary(*one) for one in counted]
+    found += [_operation_summary(one.selector, one.calls) for one in operation_overrides()]
     for one in found:
         total = Summary(
             total.layers + one.layers,

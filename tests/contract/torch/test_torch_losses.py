@@ -8,28 +8,27 @@ from tuned_program import EachInTurnPolicy
 import bestof
 from bestof.bench.model.losses import Losses, Training, compare_losses
 from bestof.bench.model.models import find_model
-from bestof.torch.attention import override as attention
-from bestof.torch.enable import attention_overrides, product_override
-from bestof.torch.product import override as product
+from bestof.torch.enable import operation_override
+from bestof.torch.ops.attention.attention import Attention
+from bestof.torch.ops.product.product import Product
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["vit-b", "bert-base", "gpt2", "llama"])
 def test_losses_stay_within_a_thousandth(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr(product, "LEAST", 1)
-    monkeypatch.setattr(attention, "_LEAST", 1)
+    monkeypatch.setattr(Product, "least", 1)
+    monkeypatch.setattr(Attention, "least", 1)
     bestof.use_policy(EachInTurnPolicy())
     losses = compare_losses(find_model(name), Training(2, 200, narrow=True))
     assert len(losses.pytorch) == 200
     assert losses.pytorch[-1] < losses.pytorch[0]
     assert losses.bestof != losses.pytorch  # other alternatives than PyTorch's own were at work
     assert losses.apart <= 1e-3
-    products, attended = product_override(), attention_overrides()
-    assert products is not None
-    assert products.products.selector.report().problems
-    assert len(attended) == 2
-    assert all(one.selector.report().problems for one in attended)
+    for one in ("product", "attention", "attention_backward"):
+        override = operation_override(one)
+        assert override is not None
+        assert override.selector.report().problems
 
 
 def test_the_distance_of_losses_tells_of_nan() -> None:

@@ -19,11 +19,12 @@ import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.torch import _shim
-from bestof.torch.attention import override as attention
-from bestof.torch.enable import attention_overrides, convolution_override, product_override
+from bestof.torch.enable import convolution_override, operation_overrides
 from bestof.torch.guards import GUARDS
+from bestof.torch.ops.attention.attention import Attention
 from bestof.torch.ops.pooling import image
-from bestof.torch.product import override as product
+from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.product.product import Product
 
 STATES = {
     "unsettled": (),
@@ -48,9 +49,10 @@ class Order:
 
 @pytest.fixture(autouse=True)
 def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "LEAST", 2**17)
-    monkeypatch.setattr(attention, "_LEAST", 1)
+    monkeypatch.setattr(Product, "least", 2**17)
+    monkeypatch.setattr(Attention, "least", 1)
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
+    monkeypatch.setattr(Pooling, "least", 1)
 
 
 def seen(observe: Any, run: Any, operands: Operands) -> Any:
@@ -122,10 +124,8 @@ def test_the_settled_states_are_answered_in_cpp(
     operands = operation.operands()
     use_policy(Order(*STATES[state]))
     bt.enable()
-    override, products = convolution_override(), product_override()
+    override = convolution_override()
     assert override is not None
-    assert products is not None
-    assert products.shim is not None
     met: list[object] = []
     find = override.layer.find_forward
     monkeypatch.setattr(
@@ -133,7 +133,7 @@ def test_the_settled_states_are_answered_in_cpp(
     )
 
     def asked() -> int:
-        shims = [products.shim, *(one.shim for one in attention_overrides())]
+        shims = [one.shim for one in operation_overrides()]
         return len(met) + sum(0 if one is None else one.asked for one in shims)
 
     with torch.no_grad():

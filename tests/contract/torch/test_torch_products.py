@@ -8,10 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS, applies
+from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import Product, bound_of
+from bestof.torch.ops.row import Row
+
+PRODUCT = Product()
+PRODUCT.packed.limit = 1 << 30
+ROWS = PRODUCT.rows
 
 
 class Case(NamedTuple):
@@ -59,7 +63,7 @@ def matrices(batch: tuple[int, ...], rows: int, columns: int, how: str, seed: in
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
+def test_the_error_is_within_the_promise(case: Case, row: Row[ProductProblem]) -> None:
     operation, batch, m, k, n, how_a, how_b = case
     batches = (batch,) if operation in ("bmm", "baddbmm") else ()
     a, b = matrices(batches, m, k, how_a, 0), matrices(batches, k, n, how_b, 1)
@@ -70,8 +74,7 @@ def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
     if row.packs and not problem.is_batched:
         problem = problem._replace(frozen=True)
     originals = Originals()
-    originals.packed.limit = 1 << 30
-    if not applies(row, problem):
+    if not row.is_tried(problem):
         pytest.skip(f"{row.name} does not support {problem}")
     result = row.function(originals, problem, bias if len(given) == 3 else None, a, b)
     expected = getattr(torch, operation)(*(one.double() for one in given))
@@ -80,7 +83,7 @@ def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
     assert all(map(torch.equal, given, before))
     scale = expected.square().mean().sqrt()
     error = (result.double() - expected).abs()
-    bound = row.bound_of(problem)
+    bound = bound_of(row, problem)
     # Rounding both factors errs by up to 2 * 2^-8 + 2^-16 of a product, 8e-3, where the rms over
     # many results is promised to be 3e-3. The product of 1 x 1 matrices may err by more than that.
     if "bf16" not in row.name or result.numel() > 1:
@@ -90,14 +93,13 @@ def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("where", ["a", "b", "bias"])
-def test_not_a_number_stays_in_its_row_or_column(row: Row, where: str) -> None:
+def test_not_a_number_stays_in_its_row_or_column(row: Row[ProductProblem], where: str) -> None:
     a, b = matrices((), 20, 300, "", 0), matrices((), 300, 30, "t", 1)
     bias = torch.zeros(30)
     {"a": a[3], "b": b[:, 3], "bias": bias[3:]}[where][0] = torch.nan
     problem = ProductProblem.of("addmm", a, b, "relaxed")._replace(frozen=bool(row.packs))
     originals = Originals()
-    originals.packed.limit = 1 << 30
-    if not applies(row, problem):
+    if not row.is_tried(problem):
         pytest.skip(f"{row.name} does not support {problem}")
     result = row.function(originals, problem, bias, a, b)
     expected = torch.zeros(20, 30, dtype=torch.bool)

@@ -47,7 +47,7 @@ class Toy(Operation[Problem]):
     def call(self, level, x):
         return Call(Problem(x.numel()), (x,)) if x.dtype is torch.float32 else None
 
-    def compare(self, row, problem, expected, got):
+    def compare(self, row, original, args, expected, got):
         apart = float((got - expected).abs().max())
         return Finding(f"differs by {apart}") if apart > 1e-6 else Finding()
 """

@@ -14,9 +14,6 @@ from torch import Tensor
 from bestof.errors import BestofWarning
 from bestof.selection import BestOf, Fixed, use_policy
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.attention.attention_pass import Backward, Forward, Operands
-from bestof.torch.attention.override import AttentionOverride
-from bestof.torch.attention.recognition import look_of
 from bestof.torch.convolution.alternative import DIRECT, Alternative
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 from bestof.torch.convolution.decisions import SHARED
@@ -25,13 +22,13 @@ from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.convolution.selectors import pass_selector
 from bestof.torch.convolution.verifier import PassVerifier
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.attention.backward import AttentionBackward
+from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, as_is
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.row import Row
 from bestof.torch.override import originals
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.products import Products
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS
 
 CALLS = 30
 Fault = Callable[[Tensor, Sequence[Tensor]], Any]
@@ -129,7 +126,8 @@ def planted(fault: Fault) -> Callable[..., Any]:
 @pytest.mark.parametrize("operation", ["mm", "addmm", "bmm"])
 def test_products(operation: str, fault: str) -> None:
     wrong = planted({**FAULTS, **TINY}[fault])
-    first = ROWS[0]
+    product = Product()
+    first = product.rows[0]
 
     def function(by: Any, problem: Any, bias: Any, a: Tensor, b: Tensor) -> Any:
         return wrong(first.function(by, problem, bias, a, b), (a, b, bias))
@@ -137,10 +135,13 @@ def test_products(operation: str, fault: str) -> None:
     batch = (2,) if operation == "bmm" else ()
     bias = random(24) if operation == "addmm" else None
     a, b = random(*batch, 32, 40), random(*batch, 40, 24, seed=1)
-    products = Products(Originals(), (first, Row("planted", function, lambda _: True)))
+    product.rows = (first, Row("planted", function))
+    override = Override(product)
     problem = ProductProblem.of(operation, a, b, "float32")
-    right = products.as_is(operation, bias, a, b)
-    hold_right(products.selector, "planted", lambda: products(problem, bias, a, b), right, 1e-5)
+    right = first.function(override.original, problem, bias, a, b)
+    hold_right(
+        override.selector, "planted", lambda: override.selector(problem, bias, a, b), right, 1e-5
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -165,34 +166,45 @@ def test_passes_of_convolutions(catalogue: Catalogue, fault: str, dtype: torch.d
     hold_right(selector, "planted", lambda: selector(problem, *tensors), right, 1e-6)
 
 
+def attention_call(
+    kind: Any, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Override, Any, tuple[Any, ...]]:
+    """Return an override of one pass, the problem of a call, and its operands."""
+    tensors: tuple[Tensor, ...] = (q, k, v)
+    if kind is AttentionBackward:
+        out, logsumexp = Override(AttentionForward()).original(q, k, v, 0.0, False, None, None)
+        gradient = random(2, 4, 24, 16, seed=3).to(q.dtype)
+        tensors = (gradient, q, k, v, out, logsumexp)
+    override = Override(kind())
+    call = override.operation.call("float32", *tensors, 0.0, False, None, None)
+    assert call is not None
+    return override, call.problem, call.operands
+
+
 @pytest.mark.parametrize("fault", ["constants", "one NaN", "another scale", "a changed operand"])
-@pytest.mark.parametrize("attention", [Forward(), Backward()], ids=["forward", "backward"])
+@pytest.mark.parametrize("kind", [AttentionForward, AttentionBackward])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_attention(attention: Any, fault: str, dtype: torch.dtype) -> None:
-    class Planted(AttentionOverride):
-        def _native(self, problem: Any, look: Any, operands: Operands) -> Any:
-            results = list(self._as_is(problem, look, operands))
-            results[0] = FAULTS[fault](results[0], operands.tensors)
-            return tuple(results)
+def test_attention(kind: Any, fault: str, dtype: torch.dtype) -> None:
+    class Planted(kind):  # type: ignore[misc]  # one of two classes
+        def __init__(self) -> None:
+            super().__init__()
+            first, native = self.rows
+
+            def function(*given: Any) -> Any:
+                results = list(first.function(*given))
+                results[0] = FAULTS[fault](results[0], given[2:-2])
+                return tuple(results)
+
+            self.rows = (first, replace(native, function=function))
 
     q, k, v = (random(2, 4, 24, 16, seed=seed).to(dtype) for seed in range(3))
-    tensors: tuple[Tensor, ...] = (q, k, v)
-    if attention.is_backward:
-        forward = AttentionOverride(Forward())
-        call = Operands(tensors, None, None)
-        out, logsumexp = forward._pass.by_pytorch(forward._original, call, False)
-        tensors = (random(2, 4, 24, 16, seed=3).to(dtype), q, k, v, out, logsumexp)
-    override = Planted(attention)
-    given = Operands(tensors, None, None)
-    look = look_of(tensors, None, False)
-    assert look is not None
-    problem = override._problem_of(look, given)
-    assert problem is not None
-    right = override._as_is(problem, look, given)
+    _, problem, operands = attention_call(kind, q, k, v)
+    override = Override(Planted())
+    right = override.operation.rows[0].function(override.original, problem, *operands)
     hold_right(
         override.selector,
         "native",
-        lambda: override.selector(problem, look, given),
+        lambda: override.selector(problem, *operands),
         right,
         1e-6,
     )
@@ -339,23 +351,14 @@ def test_zero_weights_do_not_hide_a_wrong_kernel() -> None:
 def test_gradients_of_attention_that_cancel_disqualify_nothing(
     alike: str, dtype: torch.dtype
 ) -> None:
-    forward, override = AttentionOverride(Forward()), AttentionOverride(Backward())
     q, k, v = (random(2, 4, 24, 16, seed=seed).to(dtype) for seed in range(3))
     constant = torch.ones_like(q)
     q, k, v = (
         constant if alike == name else one
         for name, one in (("queries", q), ("keys", k), ("values", v))
     )
-    out, logsumexp = forward._pass.by_pytorch(
-        forward._original, Operands((q, k, v), None, None), False
-    )
-    gradient = random(2, 4, 24, 16, seed=3).to(dtype)
-    given = Operands((gradient, q, k, v, out, logsumexp), None, None)
-    look = look_of(given.tensors, None, False)
-    assert look is not None
-    problem = override._problem_of(look, given)
-    assert problem is not None
+    override, problem, operands = attention_call(AttentionBackward, q, k, v)
     for _ in range(CALLS):
-        override.selector(problem, look, given)
+        override.selector(problem, *operands)
     entries = override.selector.journal.entries()
     assert not any(isinstance(one, DisqualificationEntry) for one in entries)

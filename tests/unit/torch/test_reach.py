@@ -16,10 +16,10 @@ from bestof.selection import Fixed, use_policy
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue, catalogues
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
+from bestof.torch.ops.product.product import Product
 from bestof.torch.override import originals
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.run.program import Program
-from bestof.torch.product.table import ROWS as PRODUCTS
 
 FAULTS = {"NaN": torch.nan, "infinity": torch.inf, "1e9": 1e9, "-1e6": -1e6, "700": 700.0}
 GEOMETRIES = {
@@ -112,7 +112,7 @@ def test_each_row_says_how_far_it_reaches() -> None:
                 assert row.reach == "tile"
             else:
                 assert row.reach == ("image" if row.name == "fft" else "own")
-    assert {row.reach for row in PRODUCTS} == {"own"}
+    assert {row.reach for row in Product().rows} == {"own"}
     tiles = {name for name, row in algorithms().items() if row.reach == "tile"}
     assert tiles == {name for name in algorithms() if name.startswith("winograd")}
 

@@ -18,24 +18,22 @@ from bestof.kernels.addresses import c_calls
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.torch.convolution import native as convolutions
-from bestof.torch.enable import convolution_override, product_override
-from bestof.torch.product import native as products
-from bestof.torch.product import override as product_module
+from bestof.torch.enable import convolution_override, operation_override
+from bestof.torch.ops.product import native as products
+from bestof.torch.ops.product.product import Product
 from bestof.torch.rehearsal import Rehearsals, agree
 
-_POINTERS = [ctypes.c_void_p] * 6
-Convolve = ctypes.CFUNCTYPE(ctypes.c_bool, *_POINTERS)
-Multiply = ctypes.CFUNCTYPE(ctypes.c_bool, *_POINTERS, ctypes.c_void_p)
+Addresses = ctypes.POINTER(ctypes.c_void_p)
+Run = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, Addresses, Addresses, ctypes.c_void_p)
 
 
 class CCalls(ctypes.Structure):
     """As in native/bindings/c_calls.h."""
 
     _fields_ = (
-        ("convolve", Convolve),
+        ("run", Run),
         ("turn", ctypes.c_void_p),
         ("fingerprint", ctypes.c_void_p),
-        ("multiply", Multiply),
     )
 
 
@@ -63,15 +61,26 @@ _kept: list[CCalls] = []  # kernels may be called as long as the process lasts
 
 @pytest.fixture(params=FAULTS)
 def wrong(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The C++ kernels read their first operand one element too late."""
+    """The C++ kernels read x, or A, one element too late."""
     right, move = CCalls.from_address(c_calls()), FAULTS[request.param]
-    table = CCalls.from_buffer_copy(right)
-    table.convolve = Convolve(lambda plan, x, *others: right.convolve(plan, move(x), *others))
-    table.multiply = Multiply(lambda plan, a, *others: right.multiply(plan, move(a), *others))
-    _kept.append(table)
-    for module in (products, convolutions):
-        monkeypatch.setattr(module, "c_calls", lambda: ctypes.addressof(table))
-    monkeypatch.setattr(product_module, "LEAST", 1)
+
+    def running(place: int) -> CCalls:
+        """Return the table of functions, of which `run` moves the operand at this place."""
+
+        def run(plan: int, operands: Any, results: Any, packed: int | None) -> bool:
+            moved = (ctypes.c_void_p * 3)(*operands[:3])
+            moved[place] = move(moved[place])
+            return bool(right.run(plan, moved, results, packed))
+
+        table = CCalls.from_buffer_copy(right)
+        table.run = Run(run)
+        _kept.append(table)
+        return table
+
+    for module, place in ((products, 1), (convolutions, 0)):
+        table = running(place)
+        monkeypatch.setattr(module, "c_calls", lambda table=table: ctypes.addressof(table))
+    monkeypatch.setattr(Product, "least", 1)
     products._kernel.cache_clear()
     yield request.param
     products._kernel.cache_clear()
@@ -96,7 +105,7 @@ def test_a_wrong_product_is_found(wrong: str) -> None:
     bias, b, whole = random(40), random(40, 40, seed=1), random(50, 40)
     use_policy(Order())
     integration.enable()
-    override = product_override()
+    override = operation_override("product")
     assert override is not None
     assert override.shim is not None
     (message,) = call_all(lambda: torch.addmm(bias, whole[:30], b), _addmm(bias, whole[:30], b))
@@ -158,12 +167,12 @@ def test_a_wrong_convolution_is_found(
 def test_right_products_are_left_to_cpp(
     strides: tuple[int, int], offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product_module, "LEAST", 1)
+    monkeypatch.setattr(Product, "least", 1)
     a = random(3000).as_strided((30, 40), strides, offset)
     b = random(40, 40, seed=1)
     use_policy(Order())
     integration.enable()
-    override = product_override()
+    override = operation_override("product")
     assert override is not None
     assert override.shim is not None
     right = (a.double() @ b.double()).float()
@@ -174,7 +183,7 @@ def test_right_products_are_left_to_cpp(
 
 
 def test_operands_that_are_not_numbers_prove_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_module, "LEAST", 1)
+    monkeypatch.setattr(Product, "least", 1)
     a, b = random(30, 40), random(40, 40, seed=1)
     a[3, 5], a[7, 7], b[2, 2] = torch.nan, torch.inf, 3e38
     right = torch.mm(a, b)

@@ -14,9 +14,9 @@ import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.attention import override as attention
-from bestof.torch.enable import convolution_override, product_override
-from bestof.torch.product import override as product
+from bestof.torch.enable import convolution_override, operation_override
+from bestof.torch.ops.attention.attention import Attention
+from bestof.torch.ops.product.product import Product
 
 NAMES = (
     "native winograd4",
@@ -53,19 +53,20 @@ class Model(nn.Module):
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, Tensor]:
     """A model whose weights are packed, and its input."""
-    monkeypatch.setattr(product, "LEAST", 2**17)
-    monkeypatch.setattr(attention, "_LEAST", 1)
+    monkeypatch.setattr(Product, "least", 2**17)
+    monkeypatch.setattr(Attention, "least", 1)
     use_policy(Order())
     bt.enable()
     model, images = Model().eval(), torch.randn(2, 8, 12, 12)
     with torch.no_grad():
         for _ in range(6):
             model(images)
-    convolutions, products = convolution_override(), product_override()
+    convolutions, products = convolution_override(), operation_override("product")
     assert convolutions is not None
     assert products is not None
+    assert isinstance(products.operation, Product)
     assert len(convolutions.packed) == 1
-    assert len(products.packed) == 2
+    assert len(products.operation.packed) == 2
     return model, images
 
 

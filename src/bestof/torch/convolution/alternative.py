@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.shim import NativeConvolution
+from bestof.torch.shim import Native
 
 Reach = Literal["own", "tile", "image"]
 """How far NaN, infinity or the rounding of one huge element can reach by an algorithm: the results
@@ -95,5 +95,5 @@ class Alternative:
     bound: ErrorBound | None
     estimate: Callable[[ConvProblem], float] | None = None
     accuracy: Accuracy = "float32"
-    compiled: Callable[[ConvProblem], NativeConvolution] | None = None
+    compiled: Callable[[ConvProblem], Native] | None = None
     reach: Reach = "own"

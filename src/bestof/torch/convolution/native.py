@@ -35,7 +35,7 @@ from bestof.torch.convolution.other_dtype import DTYPES, back
 from bestof.torch.convolution.packed_weights import lending_key
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.weight_format import in_weight_format
-from bestof.torch.shim import NativeConvolution
+from bestof.torch.shim import Native, native_convolution
 
 
 def supports(
@@ -125,13 +125,13 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
     return run
 
 
-def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolution]:
+def compiled_forward(algorithm: str) -> Callable[[ConvProblem], Native]:
     """Return the function from a float32 problem to its kernel for calls without Python."""
 
     @lru_cache(maxsize=1024)
-    def make(problem: ConvProblem) -> NativeConvolution:
+    def make(problem: ConvProblem) -> Native:
         plan = _plan(algorithm, "forward", problem)
-        return NativeConvolution(
+        return native_convolution(
             plan,
             c_calls(),
             plan_address(plan),

@@ -12,7 +12,7 @@ from bestof.accuracy import Accuracy
 from bestof.torch.convolution.alternative import Alternative, ErrorBound, Reach
 from bestof.torch.convolution.estimate import Estimate
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.shim import NativeConvolution
+from bestof.torch.shim import Native
 
 Direction = Literal["forward", "input gradient", "weight gradient"]
 DIRECTIONS: tuple[Direction, Direction, Direction] = (
@@ -30,7 +30,7 @@ class Way:
     function: Callable[..., Tensor]
     supports: Callable[[ConvProblem], bool]
     estimate: Estimate | None = None
-    compiled: Callable[[ConvProblem], NativeConvolution] | None = None
+    compiled: Callable[[ConvProblem], Native] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from torch import Tensor
 
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.shim import ASKED_EVERY, Count, NativeConvolution
+from bestof.torch.shim import ASKED_EVERY, Count, Native
 
 Met: TypeAlias = ConvProblem | LayerProblem
 """The problem of a forward pass: a convolution, or a layer if gradients are needed."""
@@ -35,7 +35,7 @@ class Shortcut(NamedTuple):
     counts: list[Count]
     chosen: bool
     turns: Iterator[bool]
-    native: NativeConvolution | None = None
+    native: Native | None = None
     by_python: Callable[..., Tensor] | None = None
     name: str = ""
     is_part: bool = False
@@ -47,7 +47,7 @@ class Shortcut(NamedTuple):
         met: Met,
         counts: list[Count],
         chosen: bool = False,
-        native: NativeConvolution | None = None,
+        native: Native | None = None,
         by_python: Callable[..., Tensor] | None = None,
         name: str = "",
     ) -> Shortcut:

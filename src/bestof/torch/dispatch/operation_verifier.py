@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from bestof.torch.comparison import Finding
-from bestof.torch.ops.operation import Operation, Original
+from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.originals import Original
 from bestof.torch.row_verifier import RowVerifier
 
 
@@ -21,8 +25,19 @@ class OperationVerifier(RowVerifier):
         """Return what a row computes."""
         return self._rows[alternative].function(self._original, *args)
 
+    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
+        """Return the tensors of a call."""
+        return args[1 : len(args) - self._operation.others]
+
+    def replaced(
+        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
+    ) -> tuple[Any, ...]:
+        """Return the call with other tensors."""
+        return self._operation.replaced(args, operands)
+
     def compare(
         self, alternative: str, _stage: int, args: tuple[Any, ...], expected: Any, got: Any
     ) -> Finding:
         """Return which of two results is wrong."""
-        return self._operation.compare(self._rows[alternative], args[0], expected, got)
+        row = self._rows[alternative]
+        return self._operation.compare(row, self._original, args, expected, got)

@@ -6,33 +6,55 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
+from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy
 from bestof.configuration import Configuration
-from bestof.errors import NoAlternative
+from bestof.errors import KernelError, NoAlternative
+from bestof.kernels import isa
 from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.depends import DEPENDS
 from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
-from bestof.torch.dispatch.search import RACE, SEARCHES
+from bestof.torch.dispatch.search import SEARCHES
+from bestof.torch.dispatch.tried import Tried
+from bestof.torch.guards import passes_through
 from bestof.torch.modes import are_modes_on, without_modes
-from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.operation import Call, Operands, Operation
+from bestof.torch.ops.originals import KEYS, schema_of
+from bestof.torch.ops.row import Row
 from bestof.torch.python_kernel import PythonKernel
+from bestof.torch.rehearsal import Rehearsals, agree
+from bestof.torch.shim import Native, computed_by, make_operators
+
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Override:
-    """Answers one operator of PyTorch on the CPU by a row of its operation, while registered.
+    """Answers an operation of PyTorch on the CPU by its rows, while registered.
 
+    Kernels in C++ hand small calls on to PyTorch's own kernel, and answer settled ones. They ask
+    `_answer` for the others. Where this PyTorch takes no kernels in C++, `_answer` is the kernel,
+    if the operation is one operator without arguments by name; other operations stay out.
     PyTorch's own kernel answers what the operation does not choose for, and whatever its rows fail
     to answer.
     """
 
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        call = torch.library.get_kernel(operation.operator, "CPU").call_boxed
-        self.original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-        self._kernel = PythonKernel(operation.operator, self._answer)
+        kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
+        self.original = operation.original(kernels)
+        self._first = partial(kernels[0].call_boxed, KEYS)
+        self.shim = make_operators(operation, self._answer, kernels)
+        self._python = None
+        if self.shim is None and _is_plain(operation):
+            self._python = PythonKernel(operation.operator, self._answer)
+        operation.lend_to(self.shim)
+        self._is_in = False
         self._level: Accuracy = DEFAULT_ACCURACY
+        self._rows = {row.name: row for row in operation.rows}
+        self._rehearsals = Rehearsals(operation.name.replace("_", " "))
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = BestOf(
             operation.name,
@@ -41,42 +63,152 @@ class Override:
                     row.name,
                     partial(row.function, self.original),
                     DEPENDS,
-                    supports=row.is_tried,
+                    supports=Tried(row),
                     formerly=row.formerly,
                 )
                 for row in operation.rows
             ],
             lambda problem, *_: problem,
             check=OperationVerifier(operation, self.original),
-            policy=unless_shared(RACE),
+            on_event=self._listen,
+            policy=unless_shared(operation.race),
+            neighbours=operation.neighbours(),
+            patience=operation.patience,
             max_searches=SEARCHES,
         )
 
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""
-        self._level = configuration.accuracy
+        self.operation.configure(configuration)
+        if self._level != configuration.accuracy:
+            self._level = configuration.accuracy
+            if self.shim is not None:
+                self.shim.set_level(ACCURACIES.index(self._level))
         switch = self.operation.switch
         wanted = switch is None or getattr(configuration, switch)
         if self.operation.name in configuration.without:
             wanted = False
+        if not self.operation.is_chosen_at(configuration.accuracy):
+            wanted = False
         (self.register if wanted else self.remove)()
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the override is in."""
+        return self._is_in
+
     def register(self) -> None:
-        """Put the override in. Does nothing if it is in."""
-        self._kernel.register()
+        """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
+        if self._python is not None:
+            self._python.register()
+            self._is_in = True
+        elif self.shim is not None and not self._is_in:
+            PythonKernel(self.operation.operators[0], self._first).warn_early()
+            self.shim.take_out()  # an interrupt may have come after `put_in`
+            self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        self._kernel.remove()
+        self._is_in = False  # first: whatever an interrupt leaves in, the next call takes out
+        if self._python is not None:
+            self._python.remove()
+        if self.shim is not None:
+            self.shim.take_out()
+        self.operation.clear()
+
+    def chosen(self, problem: Any) -> Row[Any] | None:
+        """Return the row that was chosen for a problem; None if it is undecided."""
+        name = self.selector.chosen(problem)
+        return None if name is None else self._rows[name]
 
     def _answer(self, *arguments: Any) -> Any:
+        """Return the results of a call; the arguments are those of `Operation.call`."""
         if are_modes_on():
             return without_modes(self._answer, *arguments)
+        # Read the generation before the accuracy and the decisions. If either has changed when the
+        # decision is noted, the shim ignores the note.
+        shim = self.shim
+        generation = 0 if shim is None else shim.generation
         call = self.operation.call(self._level, *arguments)
         if call is None:
+            if shim is not None and _are_plain(arguments) and not passes_through():
+                shim.note(generation, [], None)
             return self.original(*arguments)
-        self.calls.count(call.problem)
+        count = self.calls.counter(call.problem)
+        next(count)
+        row = None if shim is None else self.chosen(call.problem)
+        if shim is not None and row is not None:
+            if shim.refused:
+                return self._pack(row, call, arguments)
+            native = self._compiled(row, call.problem, call.operands)
+            if native is not None or row is self.operation.rows[0]:
+                shim.note(generation, [count], native)
         try:
             return self.selector(call.problem, *call.operands)
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self.original(*arguments)
+        except BaseException:
+            self.selector.journal.deliver()  # an interrupt may have come before it
+            raise
+
+    def _pack(self, row: Row[Any], call: Call, arguments: tuple[Any, ...]) -> Any:
+        """Return the results of a settled call whose operand is not packed, or has changed since.
+
+        It is packed if the operation says so. The selector does not see this call, because it
+        samples one call in ASKED_EVERY and would take this one for a typical call.
+        """
+        if self.operation.packs_again(row, call.operands):
+            try:
+                return row.function(self.original, call.problem, *call.operands)
+            except (KernelError, MemoryError):  # memory is short
+                pass
+        return self.original(*arguments)
+
+    def _compiled(self, row: Row[Any], problem: Any, operands: Operands) -> Native | None:
+        """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
+        native = None if row.compiled is None else row.compiled(problem, *operands)
+        shim = self.shim
+        if native is None or shim is None:
+            return None
+        tensors = len(operands) - self.operation.others
+        packed = native.packed
+        may_answer = self._rehearsals.passes(
+            (row.name, problem, tuple(map(_look_of, operands)), isa()),
+            row.name,
+            problem,
+            lambda: agree(
+                lambda *given: computed_by(shim, native, given[:tensors]),
+                partial(row.function, self.original, problem),
+                operands,
+                partial(self.operation.tolerance, row, problem),
+                # Packed operands are known by their address.
+                fixed=() if packed is None else (packed,),
+            ),
+        )
+        return native if may_answer else None
+
+    def _listen(self, entry: Entry) -> None:
+        if isinstance(entry, TrialEntry):
+            return
+        if self.shim is not None:
+            self.shim.forget()
+        if isinstance(entry, DecisionEntry):
+            self.operation.decided(entry.problem, self.selector.best_name)
+
+
+def _is_plain(operation: Operation[Any]) -> bool:
+    """Return whether Python's kernel of it is called with the arguments of `Operation.call`."""
+    if len(operation.operators) > 1:
+        return False
+    return not any(one.kwarg_only for one in schema_of(operation.operator).arguments)
+
+
+def _are_plain(arguments: tuple[Any, ...]) -> bool:
+    return all(type(one) in _PLAIN for one in arguments if isinstance(one, Tensor))
+
+
+def _look_of(operand: Any) -> Any:
+    """Return what a kernel in C++ reads an operand by."""
+    if isinstance(operand, Tensor):
+        return operand.shape, operand.stride(), operand.dtype
+    return operand

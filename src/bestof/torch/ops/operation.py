@@ -3,54 +3,123 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from bestof.accuracy import Accuracy
+from bestof.accuracy import Accuracy, allows
+from bestof.configuration import Configuration
+from bestof.selection import Race
 from bestof.torch.comparison import Finding
+from bestof.torch.dispatch.search import RACE
+from bestof.torch.ops.originals import Original, original_of
 from bestof.torch.ops.row import P, Row
+from bestof.torch.shim import Shim
+
+Operands: TypeAlias = tuple[Any, ...]
+"""What the rows of an operation read: the tensors of a call in the order of its arguments, None
+where one is absent, and behind them `Operation.others` operands of other types."""
 
 
 class Call(NamedTuple):
-    """A call that bestof chooses for: its problem, and its tensors, some of which may be None."""
+    """A call that bestof chooses for: its problem, and its operands."""
 
     problem: Any
-    operands: tuple[Tensor | None, ...]
+    operands: Operands
 
 
 class Operation(ABC, Generic[P]):
-    """One operator of PyTorch, and the implementations that it is chosen from.
+    """One operation of PyTorch, and the implementations that it is chosen from.
 
     name: that of its selector: in stores, reports and BESTOF_FORCE.
-    operator: the operator of PyTorch, such as `aten::avg_pool2d`.
+    operator: the operator of PyTorch, such as `aten::avg_pool2d`. If there are several that share
+        decisions, `operators` names them, and `call` is given the place of the operator before its
+        arguments.
     switch: the key of the section `kernel` in the configuration that turns it on and off, perhaps
         with others; None if it has none. `kernel.without` turns off single operations.
     rows: the implementations; PyTorch's own first, by the name "as is".
+    rule, least: calls with less work are PyTorch's. They never meet Python. The rules, and their
+        units of work, are those of `native/torch/rules.h`.
+    others: how many of the operands, the last ones, are no tensors.
+    race: how a search compares the rows.
+    patience: calls of a problem that take the decision of a neighbour; 0 without neighbours.
     """
 
     name: str
     operator: str
     switch: str | None = None
     rows: tuple[Row[P], ...]
+    rule: str = "elements"
+    least: float = 0.0
+    others: int = 0
+    race: Race = RACE
+    patience: int = 0
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of PyTorch that are answered."""
+        return (self.operator,)
 
     @abstractmethod
     def call(self, level: Accuracy, *arguments: Any) -> Call | None:
-        """Return the problem and the tensors of a call; None if PyTorch answers it.
+        """Return the problem and the operands of a call; None if PyTorch answers it.
 
-        The arguments are those of the operator; trailing ones may be missing. A problem has all
-        that changes which row is the fastest, and `canonical()`, its text for the store.
+        The arguments are those of the operator; trailing ones may be missing. The answer depends
+        on nothing else than the arguments, the level and the number of threads, and on tensors by
+        their dtypes, sizes and strides alone. A problem has all that changes which row is the
+        fastest, and `canonical()`, its text for the store.
         """
 
     @abstractmethod
-    def compare(self, row: Row[P], problem: P, expected: Any, got: Any) -> Finding:
-        """Return which of two results is wrong: of PyTorch's own kernel, and of a row."""
+    def compare(
+        self, row: Row[P], original: Original, args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Finding:
+        """Return which of two results is wrong: of PyTorch's own kernel, and of a row.
+
+        `args` are the problem and the operands. `original` computes in float64 if need be.
+        """
+
+    def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        """Return a problem and operands with random numbers in place of the tensors."""
+        return (args[0], *tensors, *args[len(args) - self.others :])
+
+    def tolerance(self, _row: Row[P], _problem: P, *_operands: Any) -> Tensor:
+        """Return how far results of the same kernel, called from Python and C++, may be apart.
+
+        The tensor broadcasts to each result. Rows with `compiled` need it.
+        """
+        raise NotImplementedError
+
+    def original(self, kernels: Sequence[Any]) -> Original:
+        """Return PyTorch's own kernels of the operators, called with the arguments of `call`."""
+        (kernel,) = kernels
+        return original_of(self.operator, kernel)
+
+    def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]] | None:
+        """Return the function from a problem to those near it; see BestOf."""
+        return None
+
+    def configure(self, _configuration: Configuration) -> None:
+        """Take over what a configuration says of the operation's own resources."""
+
+    def lend_to(self, _shim: Shim | None) -> None:
+        """Lend packed operands to settled calls without Python from now on."""
+
+    def packs_again(self, _row: Row[P], _operands: Operands) -> bool:
+        """Return whether a row is to pack an operand that is not packed, or has changed since."""
+        return False
+
+    def decided(self, problem: P, chosen: dict[P, str]) -> None:
+        """Free what only trials of a problem needed. `chosen` are all decisions at present."""
+
+    def clear(self) -> None:
+        """Free what calls have kept."""
 
     def flops(self, _problem: P) -> float | None:
         """Return the multiplications and additions of a call; None if they tell nothing."""
         return None
 
-
-Original = Callable[..., Any]
-"""PyTorch's own kernel of the operator, called with the operator's arguments."""
+    def is_chosen_at(self, level: Accuracy) -> bool:
+        """Return whether any other row than PyTorch's own may be chosen at a level."""
+        return any(allows(level, row.accuracy) for row in self.rows[1:])

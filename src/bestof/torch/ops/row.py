@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from bestof.accuracy import Accuracy, allows
+from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, allows
+from bestof.torch.convolution.alternative import ErrorBound, Reach
+from bestof.torch.shim import Native
 
 P = TypeVar("P")
 """What identifies a call: a hashable value with a canonical text."""
@@ -22,10 +24,17 @@ class Row(Generic[P]):
 
     name: in stores, reports and BESTOF_FORCE.
     function: (PyTorch's own kernel, problem, operands...) -> what PyTorch's own kernel returns,
-        with the same sizes, strides and dtypes.
+        with the same sizes, strides and dtypes. It never changes its operands.
     supports: whether it can compute a problem at all.
     promising: whether it is worth a trial. It is asked only where `supports` holds.
+    bound: the error that it promises for a problem; None if the operation knows.
     accuracy: the strictest level at which it may be chosen.
+    compiled: (problem, operands...) -> the kernel that computes calls that look like this one
+        without Python, or None if there is none. Without it, Python runs the function.
+    packs: the algorithm for which an operand is packed and kept; "" if the row reads all operands.
+    shapes: the most problems of a process that it is tried for, because its library keeps a kernel
+        for each of them; None if nothing is kept.
+    reach: how far one element can reach: the results that read it.
     formerly: the places that the function had in earlier versions of bestof. Their evidence holds.
     """
 
@@ -33,10 +42,18 @@ class Row(Generic[P]):
     function: Callable[..., Any]
     supports: Callable[[P], bool] = _always
     promising: Callable[[P], bool] = _always
+    bound: Callable[[P], ErrorBound] | None = None
     accuracy: Accuracy = "exact"
+    compiled: Callable[..., Native | None] | None = None
+    packs: str = ""
+    shapes: int | None = None
+    reach: Reach = "own"
     formerly: tuple[str, ...] = ()
 
     def is_tried(self, problem: P) -> bool:
-        """Return whether a search tries the row. A problem has a level of accuracy, or is exact."""
-        level: Accuracy = getattr(problem, "accuracy", "exact")
+        """Return whether a search tries the row.
+
+        A problem has a level of accuracy; without one, it is met at the default or below.
+        """
+        level: Accuracy = getattr(problem, "accuracy", DEFAULT_ACCURACY)
         return allows(level, self.accuracy) and self.supports(problem) and self.promising(problem)

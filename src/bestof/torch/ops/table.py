@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from bestof.torch.ops.attention.backward import AttentionBackward
+from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d
 from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d
 from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward
+from bestof.torch.ops.product.product import Product
 
+# Operations keep what their calls have made, so the process has one of each.
 OPERATIONS: tuple[Operation[Any], ...] = (
+    Product(),
+    AttentionForward(),
+    AttentionBackward(),
     MaxPool2d(),
     MaxPool2dBackward(),
     AvgPool2d(),

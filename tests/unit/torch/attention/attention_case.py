@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from bestof.selection import Fixed
 from bestof.selection.policies.policy import Search
-from bestof.torch.attention.override import AttentionOverride
-from bestof.torch.enable import attention_overrides
+from bestof.torch.dispatch.override import Override
+from bestof.torch.enable import operation_override
 
 NAMES = ("as is", "native")
 UNIT = torch.finfo(torch.float32).eps / 2
@@ -38,13 +38,23 @@ class OneEach:
         return Fixed(self._names.pop(0)).start(alternatives)
 
 
-def override() -> AttentionOverride:
+def override() -> Override:
     """Return that of the forward pass."""
-    return attention_overrides()[0]
+    found = operation_override("attention")
+    assert found is not None
+    return found
 
 
-def backward_override() -> AttentionOverride:
-    return attention_overrides()[1]
+def backward_override() -> Override:
+    found = operation_override("attention_backward")
+    assert found is not None
+    return found
+
+
+def decisions() -> list[str | None]:
+    """Return what was chosen for the first problem of each pass."""
+    both = override(), backward_override()
+    return [one.selector.report().problems[0].decision for one in both]
 
 
 def problems() -> tuple[Any, ...]:

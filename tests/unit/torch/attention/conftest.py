@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bestof.torch.attention import override as attention
+from bestof.torch.ops.attention.attention import Attention
 
 
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_LEAST", 1)
+    monkeypatch.setattr(Attention, "least", 1)

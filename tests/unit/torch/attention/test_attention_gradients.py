@@ -13,6 +13,7 @@ from attention_case import (
     Order,
     attend,
     backward_override,
+    decisions,
     hold,
     mask_of,
     operands,
@@ -24,11 +25,10 @@ from bestof.errors import KernelError
 from bestof.kernels.addresses import plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.selection import use_policy
-from bestof.torch.attention import attention_pass
-from bestof.torch.attention import override as attention
-from bestof.torch.enable import attention_overrides
+from bestof.torch.ops.attention import attention, backward
+from bestof.torch.ops.attention.attention import Attention, Operands
 
-LEAST = attention._LEAST  # before conftest.py replaces it
+LEAST = Attention.least  # before conftest.py replaces it
 _direct = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
@@ -89,8 +89,7 @@ def test_either_backward_pass_takes_what_either_forward_pass_returns(
     for _ in range(6):
         for got, own, exact in zip(gradients_of(given), expected, wide, strict=True):
             hold(got, own, exact, 400)
-    decisions = [one.selector.report().problems[0].decision for one in attention_overrides()]
-    assert decisions == [forward, backward]
+    assert decisions() == [forward, backward]
 
 
 @pytest.mark.parametrize("shared", [1, 2])
@@ -129,7 +128,7 @@ def refuse_native(*_: Any, **__: Any) -> Any:
 def test_other_dtypes_are_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     given = tuple(x.double() for x in operands(queries=33))
     expected = gradients_of(given)
-    monkeypatch.setattr(attention_pass, "AttentionBackwardPlan", refuse_native)
+    monkeypatch.setattr(backward, "AttentionBackwardPlan", refuse_native)
     use_policy(Order("native"))
     integration.enable(ON)
     for got, own in zip(gradients_of(given), expected, strict=True):
@@ -140,7 +139,7 @@ def test_other_dtypes_are_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_deterministic_calls_are_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     given = operands()
     expected = gradients_of(given)
-    monkeypatch.setattr(attention_pass, "AttentionBackwardPlan", refuse_native)
+    monkeypatch.setattr(backward, "AttentionBackwardPlan", refuse_native)
     use_policy(Order("native"))
     integration.enable(ON)
     torch.use_deterministic_algorithms(True)
@@ -199,7 +198,7 @@ def test_pytorch_answers_what_the_native_kernel_refuses(monkeypatch: pytest.Monk
 
     given = operands()
     expected = gradients_of(given)
-    monkeypatch.setattr(attention_pass, "AttentionBackwardPlan", fail)
+    monkeypatch.setattr(backward, "AttentionBackwardPlan", fail)
     integration.enable(ON)
     with pytest.warns(match="'native' was disqualified"):
         stay_close(given, expected, 8)
@@ -208,20 +207,18 @@ def test_pytorch_answers_what_the_native_kernel_refuses(monkeypatch: pytest.Monk
 
 def test_a_wrong_kernel_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The C++ kernel has the plan of another scale."""
-    right = attention.NativeAttention
+    right = attention.native_plan
 
-    def with_another_scale(plan: Any, calls: int, address: int, results: Any) -> Any:
+    def with_another_scale(plan: Any, calls: int, address: int, *rest: Any) -> Any:
         if isinstance(plan, AttentionBackwardPlan):
             plan = wrong
             address = plan_address(plan)
-        return right(plan, calls, address, results)
+        return right(plan, calls, address, *rest)
 
     given = operands()
     q, k, v = given
     out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
-    results = attention_pass.Backward().results(
-        attention_pass.Operands((out, q, k, v, out, sums), None, None)
-    )
+    results = backward.AttentionBackward().results(Operands((out, q, k, v, out, sums), None, None))
     arrays = (upstream(out), q, k, v, out, sums, None, *results)
     wrong = AttentionBackwardPlan(
         [None if x is None else x.shape for x in arrays],
@@ -229,7 +226,7 @@ def test_a_wrong_kernel_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         scale=0.9,
     )
     expected = gradients_of(given)
-    monkeypatch.setattr(attention, "NativeAttention", with_another_scale)
+    monkeypatch.setattr(attention, "native_plan", with_another_scale)
     use_policy(Order("native"))
     integration.enable(ON)
     with pytest.warns(match="'native' does not give the result"):
@@ -237,7 +234,7 @@ def test_a_wrong_kernel_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_small_gradients_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_LEAST", LEAST)
+    monkeypatch.setattr(Attention, "least", LEAST)
     integration.enable(ON)
     gradients_of(operands(queries=127, keys=256, size=32, heads=4, shared=4))
     assert problems() == ()

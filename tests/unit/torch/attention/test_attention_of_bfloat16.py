@@ -13,6 +13,7 @@ from attention_case import (
     Order,
     attend,
     backward_override,
+    decisions,
     mask_of,
     operands,
     override,
@@ -22,7 +23,6 @@ from torch import Tensor
 
 import bestof.torch as integration
 from bestof.selection import use_policy
-from bestof.torch.enable import attention_overrides
 
 UNIT = torch.finfo(torch.bfloat16).eps / 2
 KINDS = ["none", "causal", "added", "boolean", "keys", "float32"]
@@ -112,5 +112,4 @@ def test_gradients(kind: str, forward: str, backward: str) -> None:
     asked = shim.asked
     torch.autograd.grad(attend(*leaves, **options), leaves, upstream)
     assert shim.asked == asked
-    decisions = [one.selector.report().problems[0].decision for one in attention_overrides()]
-    assert decisions == [forward, backward]
+    assert decisions() == [forward, backward]

@@ -15,11 +15,10 @@ from torch.nn import functional
 import bestof.torch as integration
 from bestof.errors import KernelError
 from bestof.selection import use_policy
-from bestof.torch.attention import attention_pass
-from bestof.torch.attention import override as attention
-from bestof.torch.enable import attention_overrides
+from bestof.torch.ops.attention import forward
+from bestof.torch.ops.attention.attention import Attention
 
-LEAST = attention._LEAST  # before conftest.py replaces it
+LEAST = Attention.least  # before conftest.py replaces it
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "added", "boolean", "keys", "hidden"])
@@ -180,7 +179,7 @@ def test_the_rest_is_pytorchs_own(
     options, change = case
     given = [change(x) for x in operands(queries=33)]
     expected = attend(*given, **options)
-    monkeypatch.setattr(attention_pass, "AttentionPlan", refuse_native)
+    monkeypatch.setattr(forward, "AttentionPlan", refuse_native)
     use_policy(Order("native"))
     integration.enable(ON)
     got = attend(*given, **options)
@@ -237,7 +236,7 @@ def test_pytorch_answers_calls_that_the_native_kernel_refuses(
 
     given = operands()
     expected = attend(*given)
-    monkeypatch.setattr(attention_pass, "AttentionPlan", fail)
+    monkeypatch.setattr(forward, "AttentionPlan", fail)
     integration.enable(ON)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -286,7 +285,7 @@ def test_calls_of_equal_problems_have_plans_of_their_own() -> None:
 
 
 def test_small_attention_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_LEAST", LEAST)
+    monkeypatch.setattr(Attention, "least", LEAST)
     integration.enable(ON)
     attend(*operands(queries=127, keys=256, size=32, heads=4, shared=4))
     assert problems() == ()
@@ -296,7 +295,9 @@ def test_small_attention_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_it_is_on_unless_switched_off() -> None:
     integration.enable({"kernel": {"attention": False}})
-    assert attention_overrides() == ()
+    assert not override().is_registered
+    attend(*operands())
+    assert problems() == ()
     integration.enable()
     attend(*operands())
     assert len(problems()) == 1

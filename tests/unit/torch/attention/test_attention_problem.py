@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bestof.torch.attention.problem import AttentionProblem, layout_of
+from bestof.torch.ops.attention.problem import AttentionProblem, layout_of
 
 
 def problem(**changes: object) -> AttentionProblem:

@@ -14,11 +14,11 @@ from bestof.errors import BestofWarning
 from bestof.kernels import AttentionPlan
 from bestof.kernels.addresses import plan_address
 from bestof.selection import use_policy
-from bestof.torch.attention import override as attention
-from bestof.torch.shim import ASKED_EVERY, AttentionShim
+from bestof.torch.ops.attention import attention
+from bestof.torch.shim import ASKED_EVERY, OperatorShim
 
 
-def shim() -> AttentionShim:
+def shim() -> OperatorShim:
     found = override().shim
     assert found is not None
     return found
@@ -53,7 +53,9 @@ def test_the_selector_samples_settled_calls() -> None:
     for _ in range(3 * ASKED_EVERY):
         attend(*given)
     assert 2 <= override().selector.settled_calls <= 6
-    assert len(override()._natives) == 1
+    operation = override().operation
+    assert isinstance(operation, attention.Attention)
+    assert len(operation._made) == 1
 
 
 def test_settled_gradients_and_parts_of_a_joined_projection() -> None:
@@ -92,7 +94,7 @@ def test_scores_that_overflow_give_no_more_nan_than_pytorchs() -> None:
 
 def test_a_wrong_kernel_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The C++ kernel has the plan of another scale."""
-    right = attention.NativeAttention
+    right = attention.native_plan
     other = AttentionPlan(
         [(2, 4, 20, 16), (2, 4, 33, 16), (2, 4, 33, 16), (2, 4, 20, 16), None, (2, 4, 20)],
         [(1280, 320, 16, 1), *[(2112, 528, 16, 1)] * 2, (1280, 320, 16, 1), None, (80, 1, 4)],
@@ -100,7 +102,7 @@ def test_a_wrong_kernel_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(
         attention,
-        "NativeAttention",
+        "native_plan",
         lambda _plan, calls, _address, *rest: right(other, calls, plan_address(other), *rest),
     )
     given = operands()

@@ -17,6 +17,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.enable import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.pooling import Pooling
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
     "2x2": {"kernel_size": 2},
@@ -48,6 +49,7 @@ def override() -> Override:
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
+    monkeypatch.setattr(Pooling, "least", 1)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)

@@ -18,6 +18,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.enable import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.pooling import Pooling
 
 NAMES = ("as is", "channels last", "native transposition")
 GEOMETRIES: dict[str, dict[str, Any]] = {
@@ -61,6 +62,7 @@ def override() -> Override:
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
+    monkeypatch.setattr(Pooling, "least", 1)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)

@@ -19,6 +19,7 @@ from bestof.torch.enable import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward
+from bestof.torch.ops.pooling.pooling import Pooling
 
 CASES = [
     pytest.param(
@@ -37,6 +38,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
+    monkeypatch.setattr(Pooling, "least", 1)
 
 
 def gradient_of(run: Callable[..., Tensor], x: Tensor, geometry: dict[str, Any]) -> Tensor:

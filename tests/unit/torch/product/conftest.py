@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bestof.torch.product import override
+from bestof.torch.ops.product.product import Product
 
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(override, "LEAST", 2**19)
+    monkeypatch.setattr(Product, "least", 2**19)

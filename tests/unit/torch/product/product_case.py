@@ -11,9 +11,23 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.enable import product_override
-from bestof.torch.product.override import ProductOverride
-from bestof.torch.shim import ProductShim
+from bestof.torch.dispatch.override import Override
+from bestof.torch.enable import operation_override
+from bestof.torch.ops.product.packed import PackedMatrices
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.row import Row
+from bestof.torch.shim import OperatorShim
+
+ROWS = Product().rows
+
+
+class Planted(Product):
+    """Products by other rows, of which the first is PyTorch's own kernel."""
+
+    def __init__(self, *rows: Row[ProductProblem]) -> None:
+        super().__init__()
+        self.rows = rows
 
 
 class Order:
@@ -27,19 +41,24 @@ class Order:
         return Fixed(name).start(alternatives)
 
 
-def enable(name: str = "as is", **kernel: Any) -> ProductOverride:
+def enable(name: str = "as is", **kernel: Any) -> Override:
     """Return the override, with one alternative in force."""
     use_policy(Order(name))
     integration.enable({"kernel": kernel})
-    found = product_override()
+    found = operation_override("product")
     assert found is not None
     assert found.is_registered
     return found
 
 
-def shim_of(override: ProductOverride) -> ProductShim:
+def shim_of(override: Override) -> OperatorShim:
     assert override.shim is not None
     return override.shim
+
+
+def packed_of(override: Override) -> PackedMatrices:
+    assert isinstance(override.operation, Product)
+    return override.operation.packed
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

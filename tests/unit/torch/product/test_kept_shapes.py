@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from product_case import ROWS, Planted
 from torch import Tensor
 
+from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.search import SEARCHES
-from bestof.torch.product.onednn import SHAPES
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.products import Products
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS
+from bestof.torch.ops.product.onednn import SHAPES
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.row import Row
 
 
 def _always(_problem: ProductProblem) -> bool:
@@ -31,29 +30,28 @@ def test_a_row_is_tried_for_as_many_problems_as_its_library_may_keep() -> None:
         kept.add(problem)
         return _as_is(originals, problem, bias, a, b)
 
-    products = Products(
-        Originals(), (Row("as is", _as_is, _always), Row("keeps", keeps, _always, shapes=5))
+    products = Override(
+        Planted(Row("as is", _as_is, _always), Row("keeps", keeps, _always, shapes=5))
     )
     b = torch.randn(8, 8)
     for _ in range(3):
         for m in range(1, 40):
             a = torch.randn(m, 8)
-            products(ProductProblem.of("mm", a, b, "float32"), None, a, b)
+            products.selector(ProductProblem.of("mm", a, b, "float32"), None, a, b)
     assert len(kept) == 5
 
 
 def test_problems_that_wait_take_none_of_these_places() -> None:
-    products = Products(
-        Originals(),
-        (
+    products = Override(
+        Planted(
             Row("as is", _as_is, _always),
             Row("keeps", _as_is, lambda problem: problem.m > SEARCHES, shapes=5),
             Row("other", _as_is, _always),
-        ),
+        )
     )
     a, b = torch.randn(SEARCHES + 50, 8), torch.randn(8, 8)
     for m in range(1, SEARCHES + 51):
-        products(ProductProblem.of("mm", a[:m], b, "float32"), None, a[:m], b)
+        products.selector(ProductProblem.of("mm", a[:m], b, "float32"), None, a[:m], b)
     assert len(products.selector._knowledge.searches()) == SEARCHES
     (supports,) = (one.supports for one in products.selector.alternatives if one.name == "keeps")
     assert not supports._problems

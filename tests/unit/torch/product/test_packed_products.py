@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from choices import Choices
-from product_case import enable, random, shim_of
+from product_case import enable, packed_of, random, shim_of
 from torch import Tensor, nn
 from torch.nn import functional
 from weight_changes import WEIGHT_CHANGES
@@ -19,15 +19,16 @@ from weight_changes import WEIGHT_CHANGES
 import bestof.torch as integration
 from bestof import kernels
 from bestof.selection.state.journal import DecisionEntry
-from bestof.torch.product.override import ProductOverride
-from bestof.torch.product.packed import PackedMatrices
-from bestof.torch.product.problem import ProductProblem
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.product.packed import PackedMatrices
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import bound_of
 
 NAME = "native blocked packed"
 
 
 @pytest.fixture
-def override(own_process: None) -> Iterator[ProductOverride]:
+def override(own_process: None) -> Iterator[Override]:
     with torch.no_grad():
         yield enable(NAME)
 
@@ -53,19 +54,19 @@ def settle(one: nn.Linear, x: Tensor) -> None:
         hold(one, x)
 
 
-def test_a_settled_call_reads_packed_weights_without_python(override: ProductOverride) -> None:
+def test_a_settled_call_reads_packed_weights_without_python(override: Override) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
     asked = shim_of(override).asked
     for _ in range(8):
         hold(one, x)
     assert shim_of(override).asked == asked
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
 
 
 @pytest.mark.parametrize("change", WEIGHT_CHANGES)
-def test_changed_weights_are_seen_at_once(override: ProductOverride, change: str) -> None:
+def test_changed_weights_are_seen_at_once(override: Override, change: str) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
     for _ in range(3):
@@ -77,27 +78,27 @@ def test_changed_weights_are_seen_at_once(override: ProductOverride, change: str
     assert shim_of(override).asked >= 4
 
 
-def test_weights_that_change_at_each_call_are_never_packed(override: ProductOverride) -> None:
+def test_weights_that_change_at_each_call_are_never_packed(override: Override) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
-    packed = [entry.value for entry in override.packed._kept.values()]
+    packed = [entry.value for entry in packed_of(override)._kept.values()]
     for _ in range(10):
         one.weight.data.mul_(-1)
         one.weight.data[0, 0] += 1
         hold(one, x)
-    assert [entry.value for entry in override.packed._kept.values()] == packed
+    assert [entry.value for entry in packed_of(override)._kept.values()] == packed
 
 
-def test_packed_weights_leave_with_their_weights(override: ProductOverride) -> None:
+def test_packed_weights_leave_with_their_weights(override: Override) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
-    assert override.packed.size > 0
+    assert packed_of(override).size > 0
     del one
     gc.collect()
-    assert (len(override.packed), override.packed.size) == (0, 0)
+    assert (len(packed_of(override)), packed_of(override).size) == (0, 0)
 
 
-def test_an_address_that_was_somebody_elses(override: ProductOverride) -> None:
+def test_an_address_that_was_somebody_elses(override: Override) -> None:
     x = random(96, 96)
     addresses = set()
     for _ in range(20):
@@ -106,11 +107,11 @@ def test_an_address_that_was_somebody_elses(override: ProductOverride) -> None:
         settle(one, x)
         del one
     assert len(addresses) < 20
-    assert len(override.packed) == 0
+    assert len(packed_of(override)) == 0
 
 
 @pytest.mark.parametrize("way", ["parts", "gaps", "the same numbers as rows and as columns"])
-def test_parts_and_layouts_of_one_weight(override: ProductOverride, way: str) -> None:
+def test_parts_and_layouts_of_one_weight(override: Override, way: str) -> None:
     whole = nn.Parameter(random(3 * 96, 96))
     parts = {
         "parts": whole.chunk(3),
@@ -122,33 +123,33 @@ def test_parts_and_layouts_of_one_weight(override: ProductOverride, way: str) ->
         for one in parts:
             expected = x.double() @ one.double().t()
             assert (functional.linear(x, one) - expected).abs().max() <= 1e-3
-    assert len(override.packed) == (0 if way == "gaps" else len(parts))
+    assert len(packed_of(override)) == (0 if way == "gaps" else len(parts))
 
 
-def test_training_packs_nothing(override: ProductOverride) -> None:
+def test_training_packs_nothing(override: Override) -> None:
     one, x = layer(), random(96, 96).requires_grad_()
     with torch.enable_grad():
         for _ in range(6):
             one(x).square().sum().backward()
-    assert len(override.packed) == 0
-    assert not any(problem.frozen for problem in override.products.calls.totals())
+    assert len(packed_of(override)) == 0
+    assert not any(problem.frozen for problem in override.calls.totals())
     settle(one, x.detach())
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
     integration.disable()
-    assert len(override.packed) == 0
+    assert len(packed_of(override)) == 0
 
 
-def test_inference_mode_keeps_them_too(override: ProductOverride) -> None:
+def test_inference_mode_keeps_them_too(override: Override) -> None:
     one, x = layer(), random(96, 96)
     with torch.inference_mode():
         settle(one, x)
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
     one.weight.data.mul_(2)
     with torch.inference_mode():
         settle(one, x)
         other = nn.Linear(96, 72)  # of inference tensors, which have no version
         settle(other, x)
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
 
 
 def test_no_memory_for_them() -> None:
@@ -156,7 +157,7 @@ def test_no_memory_for_them() -> None:
     override = enable(NAME, packed_mib=0)
     with torch.no_grad():
         settle(one, x)
-    assert len(override.packed) == 0
+    assert len(packed_of(override)) == 0
 
 
 def test_the_oldest_leave_where_memory_is_short(own_process: None) -> None:
@@ -171,7 +172,7 @@ def test_the_oldest_leave_where_memory_is_short(own_process: None) -> None:
     assert cache.get(weights[0], "blocked") is not first
 
 
-def test_another_instruction_set_packs_anew(override: ProductOverride) -> None:
+def test_another_instruction_set_packs_anew(override: Override) -> None:
     one, x, usual = layer(), random(96, 96), kernels.isa()
     settle(one, x)
     kernels.use_isa("baseline")
@@ -180,24 +181,24 @@ def test_another_instruction_set_packs_anew(override: ProductOverride) -> None:
     finally:
         kernels.use_isa(usual)
     settle(one, x)
-    assert len(override.packed) == 1
+    assert len(packed_of(override)) == 1
 
 
-def test_a_decision_for_another_kernel_frees_them(override: ProductOverride) -> None:
+def test_a_decision_for_another_kernel_frees_them(override: Override) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
-    ((problem, _),) = override.products.calls.totals().items()
-    override.products._free(problem)
-    assert len(override.packed) == 1
+    ((problem, _),) = override.calls.totals().items()
+    override.operation.decided(problem, override.selector.best_name)
+    assert len(packed_of(override)) == 1
     assert problem.frozen
-    override.products.selector = Choices({problem: "as is"})  # type: ignore[assignment]
-    override.products._listen(DecisionEntry(problem, "as is", "measured"))
-    assert len(override.packed) == 0
+    override.selector = Choices({problem: "as is"})  # type: ignore[assignment]
+    override._listen(DecisionEntry(problem, "as is", "measured"))
+    assert len(packed_of(override)) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_has_its_own(override: ProductOverride) -> None:
+def test_a_fork_has_its_own(override: Override) -> None:
     del override
     one, x = layer(), random(96, 96)
     settle(one, x)
@@ -216,7 +217,7 @@ def test_a_fork_has_its_own(override: ProductOverride) -> None:
     assert torch.equal(one(x), expected)
 
 
-def test_threads_share_them(override: ProductOverride) -> None:
+def test_threads_share_them(override: Override) -> None:
     one, x = layer(), random(96, 96)
     failed: list[BaseException] = []
 
@@ -239,20 +240,20 @@ def test_threads_share_them(override: ProductOverride) -> None:
         thread.join()
     assert failed == []
     gc.collect()
-    assert len(override.packed) <= 1
+    assert len(packed_of(override)) <= 1
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [17, 64, 130])
-def test_results_in_every_layout(override: ProductOverride, rows: int, bias: bool) -> None:
+def test_results_in_every_layout(override: Override, rows: int, bias: bool) -> None:
     one, added = random(300, 130, seed=1), random(130) if bias else None
     for b in (one, one.t().contiguous().t()):
         a = random(rows, 300)
         with torch.no_grad():
             problem = ProductProblem.of("addmm" if bias else "mm", a, b, "float32")
         assert problem.frozen
-        assert override.products._rows[NAME].supports(problem)
-        got = override.products.by(override.products._rows[NAME], problem, added, a, b)
+        assert override._rows[NAME].supports(problem)
+        got = override._rows[NAME].function(override.original, problem, added, a, b)
         expected = a.double() @ b.double() + (0 if added is None else added.double())
-        bound = override.products._rows[NAME].bound_of(problem)
+        bound = bound_of(override._rows[NAME], problem)
         assert (got - expected).abs().max() <= bound.maximum * expected.square().mean().sqrt()

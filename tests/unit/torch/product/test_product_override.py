@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import bestof.torch as integration
 from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.enable import _State, product_override
+from bestof.torch.enable import operation_override
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
 
@@ -113,8 +113,9 @@ def test_deterministic_and_exact_programs_get_pytorchs_bits() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     integration.enable({"kernel": {"accuracy": "exact"}})
-    assert _State.product is not None
-    assert not _State.product.is_registered
+    override = operation_override("product")
+    assert override is not None
+    assert not override.is_registered
     for _ in range(5):
         assert torch.equal(a @ b, expected)
     assert shim.asked == 0
@@ -125,7 +126,7 @@ def test_subclasses_are_computed_by_pytorch() -> None:
     override = enable("native blocked")
     for _ in range(5):
         assert type(a.as_subclass(Marked) @ b) is Marked
-    assert override.products.calls.totals() == {}
+    assert override.calls.totals() == {}
 
 
 def test_fake_and_meta_tensors_have_no_numbers() -> None:
@@ -189,7 +190,7 @@ def test_gradients_are_within_float32(name: str, bias: bool, batch: tuple[int, .
             # Sums of up to 128 terms twice over: eps sqrt(128) is 1.4e-6, and 1e-5 holds 7 of them.
             error = (got.double() - right).abs().max() / right.square().mean().sqrt()
             assert error < 1e-5
-    assert len(override.products.calls.totals()) == 3  # the forward pass and both gradients
+    assert len(override.calls.totals()) == 3  # the forward pass and both gradients
 
 
 def test_double_backward_goes_through() -> None:
@@ -287,9 +288,9 @@ def test_threads_share_decisions() -> None:
 
     in_four_threads(work)
     # Calls before the decision are not counted. How many threads make them depends on the system.
-    (before,) = override.products.calls.totals().values()
+    (before,) = override.calls.totals().values()
     in_four_threads(work)
-    assert list(override.products.calls.totals().values()) == [before + 800]
+    assert list(override.calls.totals().values()) == [before + 800]
     assert wrong == [0] * 8
 
 
@@ -322,14 +323,14 @@ def test_other_releases_of_pytorch_keep_their_products(monkeypatch: pytest.Monke
     """Their C++ functions may take types of another layout."""
     monkeypatch.setattr(torch, "__version__", "2.14.0")
     integration.enable()
-    found = product_override()
+    found = operation_override("product")
     assert found is not None
     assert found.shim is None
     assert not found.is_registered
     bias, a, b = operands()
     for _ in range(5):
         torch.addmm(bias, a, b)
-    assert found.products.calls.totals() == {}
+    assert found.calls.totals() == {}
 
 
 def test_pytorch_is_put_back() -> None:
@@ -346,7 +347,9 @@ def test_pytorch_is_put_back() -> None:
 
 def test_it_can_be_left_out() -> None:
     integration.enable({"kernel": {"product": False}})
-    assert _State.product is None
+    override = operation_override("product")
+    assert override is not None
+    assert not override.is_registered
     shim = shim_of(enable())
     with integration.enabled({"kernel": {"product": False}}):
         for _ in range(5):

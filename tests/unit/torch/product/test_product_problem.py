@@ -6,8 +6,8 @@ import pytest
 import torch
 from product_case import random
 
-from bestof.torch.product.neighbourhood import Neighbourhood
-from bestof.torch.product.problem import ProductProblem, layout_of
+from bestof.torch.ops.product.neighbourhood import Neighbourhood
+from bestof.torch.ops.product.problem import ProductProblem, layout_of
 
 PLAIN = ProductProblem("mm", 1, 128, 768, 3072)
 

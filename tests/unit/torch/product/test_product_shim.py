@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from product_case import enable, operands, random, shim_of
+from product_case import ROWS, enable, operands, random, shim_of
 from torch import Tensor
 from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.product import override as module
-from bestof.torch.product.override import ProductOverride
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.row import Row
 from bestof.torch.shim import ASKED_EVERY
 
 UNTIL_ASKED = 2
@@ -60,7 +59,9 @@ def test_a_settled_call_does_not_enter_python(name: str) -> None:
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_settled_call_of_another_kernel_does_not_either(name: str, row: Row) -> None:
+def test_a_settled_call_of_another_kernel_does_not_either(
+    name: str, row: Row[ProductProblem]
+) -> None:
     call = CALLS[name]
     expected = call()
     override = enable(row.name)
@@ -69,10 +70,10 @@ def test_a_settled_call_of_another_kernel_does_not_either(name: str, row: Row) -
     asked = shim.asked
     for _ in range(8):
         torch.testing.assert_close(call(), expected, rtol=1e-4, atol=1e-4)
-    (problem,) = override.products.calls.totals()
-    chosen = override.products.chosen(problem)
+    (problem,) = override.calls.totals()
+    chosen = override.chosen(problem)
     assert chosen is not None
-    assert shim.asked == asked + (8 if chosen.compiled is None and chosen is not ROWS[0] else 0)
+    assert shim.asked == asked + (8 if chosen.compiled is None and chosen.name != "as is" else 0)
 
 
 def test_python_is_not_asked_before_the_third_call() -> None:
@@ -85,7 +86,7 @@ def test_python_is_not_asked_before_the_third_call() -> None:
 def test_small_products_never_ask() -> None:
     override = enable()
     shim = shim_of(override)
-    side = round(module.LEAST ** (1 / 3)) - 1
+    side = round(Product.least ** (1 / 3)) - 1
     a, bias = random(side, side), random(side)
     for _ in range(10):
         functional.linear(a, a, bias)
@@ -93,11 +94,11 @@ def test_small_products_never_ask() -> None:
         torch.bmm(a[None], a[None])
         torch.baddbmm(bias, a[None], a[None])
     assert shim.asked == 0
-    assert override.products.calls.totals() == {}
+    assert override.calls.totals() == {}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_settled_call_reads_operands_where_they_begin(row: Row) -> None:
+def test_a_settled_call_reads_operands_where_they_begin(row: Row[ProductProblem]) -> None:
     """oneDNN read weights at twice their offset in their storage."""
     x, bias = random(3 * 96, 96).chunk(3)[1], random(3 * 72).chunk(3)[1]
     weights = random(3 * 72, 96, seed=1).chunk(3)
@@ -112,7 +113,7 @@ def test_a_settled_call_reads_operands_where_they_begin(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_an_axis_of_one_element_may_have_any_stride(row: Row) -> None:
+def test_an_axis_of_one_element_may_have_any_stride(row: Row[ProductProblem]) -> None:
     a, b = random(1, 16, 256), random(1, 256, 256, seed=1)
     expected = torch.bmm(a, b)
     enable(row.name)
@@ -135,8 +136,8 @@ def test_all_calls_are_counted_and_the_selector_samples_them() -> None:
     calls = 3 * ASKED_EVERY
     for _ in range(UNTIL_ASKED + calls):
         CALLS["addmm"]()
-    assert list(override.products.calls.totals().values()) == [calls]
-    assert 2 <= override.products.selector.settled_calls <= 4
+    assert list(override.calls.totals().values()) == [calls]
+    assert 2 <= override.selector.settled_calls <= 4
 
 
 def test_calls_that_differ_in_any_stride_are_apart() -> None:
@@ -154,9 +155,9 @@ def test_a_decision_that_falls_is_forgotten_at_once() -> None:
     shim = shim_of(override)
     settle(CALLS["mm"])
     asked = shim.asked
-    (problem,) = override.products.calls.totals()
-    override.products.chosen = lambda problem: None  # type: ignore[method-assign]
-    override.products._listen(DisqualificationEntry(problem, "as is", "raised"))
+    (problem,) = override.calls.totals()
+    override.chosen = lambda problem: None  # type: ignore[method-assign]
+    override._listen(DisqualificationEntry(problem, "as is", "raised"))
     for count in (1, 2):
         CALLS["mm"]()
         assert shim.asked == asked + count
@@ -164,19 +165,19 @@ def test_a_decision_that_falls_is_forgotten_at_once() -> None:
 
 def test_what_was_read_before_a_decision_is_not_believed() -> None:
     override = enable()
-    shim, chosen, found = shim_of(override), override.products.chosen, []
+    shim, chosen, found = shim_of(override), override.chosen, []
 
-    def late(problem: ProductProblem) -> Row | None:
+    def late(problem: ProductProblem) -> Row[ProductProblem] | None:
         found.append(chosen(problem))
         shim.forget()  # by another thread's decision
         return found[-1]
 
     settle(CALLS["mm"])
     shim.forget()
-    override.products.chosen = late  # type: ignore[method-assign]
+    override.chosen = late  # type: ignore[method-assign]
     for _ in range(3):
         CALLS["mm"]()
-    assert found == [ROWS[0]] * 3
+    assert [row and row.name for row in found] == ["as is"] * 3
 
 
 def test_another_accuracy_is_another_call() -> None:
@@ -184,7 +185,7 @@ def test_another_accuracy_is_another_call() -> None:
     settle(CALLS["mm"])
     enable(accuracy="relaxed")
     settle(CALLS["mm"])
-    assert {problem.accuracy for problem in override.products.calls.totals()} == {
+    assert {problem.accuracy for problem in override.calls.totals()} == {
         "float32",
         "relaxed",
     }
@@ -195,7 +196,7 @@ def test_another_number_of_threads_is_another_call() -> None:
     settle(CALLS["mm"])
     torch.set_num_threads(2)
     settle(CALLS["mm"])
-    assert {problem.threads for problem in override.products.calls.totals()} == {1, 2}
+    assert {problem.threads for problem in override.calls.totals()} == {1, 2}
 
 
 def test_a_full_table_leaves_further_products_to_pytorch() -> None:
@@ -212,10 +213,10 @@ def test_a_full_table_leaves_further_products_to_pytorch() -> None:
 
 def test_two_shims_do_not_share_the_dispatcher() -> None:
     first = enable()
-    second = ProductOverride()
+    second = Override(Product())
     assert second.shim is None  # PyTorch's own kernels are not in place
     integration.disable()
-    third = ProductOverride()
+    third = Override(Product())
     assert third.shim is not None
     first.register()
     third.register()

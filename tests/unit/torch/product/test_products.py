@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from product_case import Order, operands
+from product_case import ROWS, Order, Planted, operands
 from torch import Tensor
 
 from bestof.accuracy import ACCURACIES
@@ -14,11 +14,9 @@ from bestof.errors import BestofWarning
 from bestof.selection import use_policy
 from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.products import Products
-from bestof.torch.product.row import Row
-from bestof.torch.product.table import ROWS, applies
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.row import Row
 
 
 def always(_problem: ProductProblem) -> bool:
@@ -43,24 +41,24 @@ def test_the_chosen_row_computes_and_only_pytorchs_counts_as_such() -> None:
     problem = ProductProblem.of("mm", a, b, "float32")
     for name, is_as_is in (("as is", True), ("float64", False)):
         use_policy(Order(name))
-        products = Products(Originals(), rows)
-        forgotten: list[int] = []
-        products.forget = lambda forgotten=forgotten: forgotten.append(1)  # type: ignore[misc]
+        products = Override(Planted(*rows))
+        assert products.shim is not None
+        generation = products.shim.generation
         for _ in range(3):
-            result = products(problem, None, a, b)
+            result = products.selector(problem, None, a, b)
         assert torch.equal(result, a @ b if is_as_is else (a.double() @ b.double()).float())
         assert products.chosen(problem) is rows[0 if is_as_is else 1]
-        assert forgotten == [1]
+        assert products.shim.generation == generation + 1
 
 
 def test_a_row_that_fails_on_trial_is_left_out() -> None:
     rows = (Row("as is", _as_is, always), Row("broken", fails, always))
-    products = Products(Originals(), rows)
+    products = Override(Planted(*rows))
     _, a, b = operands()
     problem = ProductProblem.of("mm", a, b, "float32")
 
     def run() -> bool:
-        return all(torch.equal(products(problem, None, a, b), a @ b) for _ in range(40))
+        return all(torch.equal(products.selector(problem, None, a, b), a @ b) for _ in range(40))
 
     with pytest.warns(BestofWarning, match="'broken' was disqualified: raised RuntimeError"):
         assert run()
@@ -76,7 +74,7 @@ def test_a_row_that_fails_on_trial_is_left_out() -> None:
 def test_a_level_of_accuracy_allows_its_rows() -> None:
     problem = ProductProblem("mm", 1, 4, 96, 72)
     allowed = {
-        level: {row.name for row in ROWS if applies(row, problem._replace(accuracy=level))}
+        level: {row.name for row in ROWS if row.is_tried(problem._replace(accuracy=level))}
         for level in ACCURACIES
     }
     assert allowed["exact"] == {"as is"}
@@ -86,7 +84,7 @@ def test_a_level_of_accuracy_allows_its_rows() -> None:
 
 def test_operands_decide_which_rows_apply() -> None:
     def names(problem: ProductProblem) -> set[str]:
-        return {row.name for row in ROWS if applies(row, problem)}
+        return {row.name for row in ROWS if row.is_tried(problem)}
 
     many = ProductProblem("mm", 1, 256, 96, 72)
     few = many._replace(m=32)

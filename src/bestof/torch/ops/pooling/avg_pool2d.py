@@ -15,7 +15,8 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
     dtype_of,
     pair,
@@ -24,6 +25,7 @@ from bestof.torch.ops.pooling.image import (
     rows_of,
     words,
 )
+from bestof.torch.ops.pooling.pooling import Pooling
 from bestof.torch.ops.row import Row
 
 
@@ -71,12 +73,11 @@ def transposed(original: Original, problem: AvgPoolProblem, image: Tensor) -> Te
     return planes_of(original(rows_of(image), *problem[1:7]))
 
 
-class AvgPool2d(Operation[AvgPoolProblem]):
+class AvgPool2d(Pooling[AvgPoolProblem]):
     """`aten::avg_pool2d`."""
 
     name = "average pooling"
     operator = "aten::avg_pool2d"
-    switch = "pooling"
     rows = (
         Row("as is", as_is),
         Row("channels last", channels_last),
@@ -115,7 +116,9 @@ class AvgPool2d(Operation[AvgPoolProblem]):
         )
         return Call(problem, (image,)) if pooled_shape(problem) else None
 
-    def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
+    def compare(
+        self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor
+    ) -> Finding:
         """Return whether averages differ in any bit. One value everywhere tells nothing."""
         same = (got == expected) | (got.isnan() & expected.isnan())
         if not bool(same.all()):

@@ -15,9 +15,17 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.avg_pool2d import AvgPoolProblem, pooled_shape
-from bestof.torch.ops.pooling.image import dtype_of, is_dense, like_rows, planes_of, rows_of
+from bestof.torch.ops.pooling.image import (
+    dtype_of,
+    is_dense,
+    like_rows,
+    planes_of,
+    rows_of,
+)
+from bestof.torch.ops.pooling.pooling import Pooling
 from bestof.torch.ops.row import Row
 
 
@@ -41,12 +49,11 @@ def transposed(
     return planes_of(original(rows_of(gradient), like_rows(image), *problem[1:7]))
 
 
-class AvgPool2dBackward(Operation[AvgPoolProblem]):
+class AvgPool2dBackward(Pooling[AvgPoolProblem]):
     """`aten::avg_pool2d_backward`."""
 
     name = "average pooling backward"
     operator = "aten::avg_pool2d_backward"
-    switch = "pooling"
     rows = (
         Row("as is", as_is),
         Row("channels last", channels_last),
@@ -88,7 +95,9 @@ class AvgPool2dBackward(Operation[AvgPoolProblem]):
             return None
         return Call(problem, (gradient, image))
 
-    def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
+    def compare(
+        self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor
+    ) -> Finding:
         """Return whether gradients differ in any bit. One value everywhere tells nothing."""
         same = (got == expected) | (got.isnan() & expected.isnan())
         if not bool(same.all()):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import transpose
+from bestof.torch.guards import passes_through
 
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.
@@ -28,7 +29,7 @@ def dtype_of(image: Tensor) -> str | None:
         or image.nbytes < LEAST_BYTES
         or not image.is_contiguous()
         or image.is_contiguous(memory_format=torch.channels_last)
-        or torch._C._get_tracing_state() is not None
+        or passes_through()
     ):
         return None
     return _DTYPES.get(image.dtype)

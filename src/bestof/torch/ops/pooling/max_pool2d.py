@@ -20,7 +20,8 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
     dtype_of,
     pair,
@@ -29,6 +30,7 @@ from bestof.torch.ops.pooling.image import (
     rows_of,
     words,
 )
+from bestof.torch.ops.pooling.pooling import Pooling
 from bestof.torch.ops.row import Row
 
 Pooled = tuple[Tensor, Tensor]
@@ -86,12 +88,11 @@ def transposed(original: Original, problem: MaxPoolProblem, image: Tensor) -> Po
     return planes_of(maxima), in_format(indices, False)
 
 
-class MaxPool2d(Operation[MaxPoolProblem]):
+class MaxPool2d(Pooling[MaxPoolProblem]):
     """`aten::max_pool2d_with_indices`, which all maximum pooling calls."""
 
     name = "max pooling"
     operator = "aten::max_pool2d_with_indices"
-    switch = "pooling"
     rows = (
         Row("as is", as_is, formerly=("bestof:MaxPoolOverride._as_is",)),
         Row("channels last", channels_last, formerly=("bestof:MaxPoolOverride._channels_last",)),
@@ -129,7 +130,9 @@ class MaxPool2d(Operation[MaxPoolProblem]):
         )
         return Call(problem, (image,)) if pooled_shape(problem) else None
 
-    def compare(self, _row: Any, _problem: Any, expected: Pooled, got: Pooled) -> Finding:
+    def compare(
+        self, _row: Any, _original: Any, _args: Any, expected: Pooled, got: Pooled
+    ) -> Finding:
         """Return whether the maxima or their indices differ. One value everywhere tells nothing."""
         (maxima, indices), (right, places) = got, expected
         if not bool(((maxima == right) | (maxima.isnan() & right.isnan())).all()):

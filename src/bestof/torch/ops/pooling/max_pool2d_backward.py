@@ -11,9 +11,11 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.ops.operation import Call, Operation, Original
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import dtype_of, is_dense, like_rows
 from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.pooling import Pooling
 from bestof.torch.ops.row import Row
 
 
@@ -43,12 +45,11 @@ def channels_last(
     return in_format(original(rows, like_rows(image), *problem[1:6], chosen), False)
 
 
-class MaxPool2dBackward(Operation[MaxPoolProblem]):
+class MaxPool2dBackward(Pooling[MaxPoolProblem]):
     """`aten::max_pool2d_with_indices_backward`."""
 
     name = "max pooling backward"
     operator = "aten::max_pool2d_with_indices_backward"
-    switch = "pooling"
     rows = (
         Row("as is", as_is),
         Row("channels last", channels_last),
@@ -87,7 +88,9 @@ class MaxPool2dBackward(Operation[MaxPoolProblem]):
             return None
         return Call(problem, (gradient, image, indices))
 
-    def compare(self, _row: Any, _problem: Any, expected: Tensor, got: Tensor) -> Finding:
+    def compare(
+        self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor
+    ) -> Finding:
         """Return whether gradients differ in any bit. One value everywhere tells nothing."""
         same = (got == expected) | (got.isnan() & expected.isnan())
         if not bool(same.all()):

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution.onednn import is_known
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.row import Strides
-from bestof.torch.shim import NativeProduct, onednn
+from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.shim import Native, onednn
 
 _MANY = 128
 """Rows of A that make up for a copy of B."""
@@ -52,6 +51,6 @@ def product(
     return linear(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-def compiled(_problem: ProductProblem, _a: Strides, _b: Strides) -> NativeProduct | None:
+def compiled(_problem: ProductProblem, *_operands: Any) -> Native | None:
     """Return the kernel for calls without Python."""
     return onednn()

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.problem import ProductProblem
+from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.product.problem import ProductProblem
 
 
 def supports(_problem: ProductProblem) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
-from bestof.torch.shim import ProductShim
+from bestof.torch.shim import Shim
 from bestof.torch.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
@@ -32,7 +32,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
 
     def __init__(self, limit: int = 0) -> None:
         super().__init__(limit)
-        self.shim: ProductShim | None = None
+        self.shim: Shim | None = None
         self._met: dict[Key, int] = {}
 
     def get(self, b: Tensor, algorithm: str) -> PackedMatrix | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from math import log
 
-from bestof.torch.product.problem import ProductProblem
+from bestof.torch.ops.product.problem import ProductProblem
 
 # Problems of one kind that are remembered. A program of varying lengths has hundreds; the last ones
 # matter.

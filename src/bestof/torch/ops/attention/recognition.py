@@ -25,6 +25,16 @@ class Look(NamedTuple):
     causal: bool
     threads: int
 
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Look:
+        """Return what a call of tensors on the CPU looks like."""
+        return cls(
+            tuple((one.shape, one.stride(), one.dtype) for one in tensors),
+            None if mask is None else (mask.shape, mask.stride(), mask.dtype),
+            causal,
+            torch.get_num_threads(),
+        )
+
 
 def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Look | None:
     """Return what a call looks like, or None if it is passed through to PyTorch.
@@ -45,12 +55,7 @@ def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Loo
             return None
     if not (mask is None or (type(mask) in PLAIN and mask.is_cpu)):
         return None
-    return Look(
-        tuple((one.shape, one.stride(), one.dtype) for one in tensors),
-        None if mask is None else (mask.shape, mask.stride(), mask.dtype),
-        causal,
-        torch.get_num_threads(),
-    )
+    return Look.of(tensors, mask, causal)
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:

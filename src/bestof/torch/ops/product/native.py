@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,35 +14,39 @@ from bestof.errors import KernelError
 from bestof.kernels import MatmulPlan, isa, matmul_algorithms
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.convolution.alternative import ErrorBound
-from bestof.torch.product.originals import Originals
-from bestof.torch.product.packed import lending_key
-from bestof.torch.product.problem import ProductProblem
-from bestof.torch.product.row import Row, Strides
-from bestof.torch.shim import NativeProduct, planned_product
+from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.product.packed import PackedMatrices, lending_key
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.row import Row
+from bestof.torch.shim import Form, Native, native_plan
+
+Strides: TypeAlias = tuple[int, ...]
 
 _FEWEST, _MOST = 17, 512  # rows of A for which B is packed once
+_B = 2  # its place among bias, A and B
 
 
-def rows() -> tuple[Row, ...]:
-    """Return a row for each algorithm of float32 operands."""
+def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
+    """Return a row for each algorithm of float32 operands. Packed matrices go to `kept`."""
     every = matmul_algorithms((1, 1), (1, 1))  # each of them computes the smallest product
     plain = tuple(
         Row(
             f"native {name}",
             product(name),
             supports(name),
-            bound(name),
-            "relaxed" if promise.algorithm.relaxed else "float32",
-            compiled(name),
+            bound=bound(name),
+            accuracy="relaxed" if promise.algorithm.relaxed else "float32",
+            compiled=compiled(name),
         )
         for name, promise in every.items()
     )
     packed = tuple(
         Row(
             f"native {name} packed",
-            packed_product(name),
+            packed_product(name, kept),
             supports_packed(name),
-            bound(name),
+            bound=bound(name),
+            accuracy="float32",
             compiled=compiled(name, packed=True),
             packs=name,
         )
@@ -104,14 +110,14 @@ def product(algorithm: str) -> Callable[..., Tensor]:
     return run
 
 
-def packed_product(algorithm: str) -> Callable[..., Tensor]:
-    """Return the same function, which reads B packed and keeps it so."""
+def packed_product(algorithm: str, kept: PackedMatrices) -> Callable[..., Tensor]:
+    """Return the same function, which reads B packed and keeps it in `kept`."""
     plain = product(algorithm)
 
     def run(
         originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
     ) -> Tensor:
-        packed = originals.packed.get(b, algorithm)
+        packed = kept.get(b, algorithm)
         if packed is None:
             return plain(originals, problem, bias, a, b)
         plan = _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), isa())
@@ -122,15 +128,13 @@ def packed_product(algorithm: str) -> Callable[..., Tensor]:
     return run
 
 
-def compiled(
-    algorithm: str, *, packed: bool = False
-) -> Callable[[ProductProblem, Strides, Strides], NativeProduct]:
-    """Return the function from a problem and strides to the kernel for calls without Python."""
+def compiled(algorithm: str, *, packed: bool = False) -> Callable[..., Native]:
+    """Return the function (problem, bias, a, b) to the kernel for calls without Python."""
 
-    def make(problem: ProductProblem, a: Strides, b: Strides) -> NativeProduct:
+    def make(problem: ProductProblem, _bias: Tensor | None, a: Tensor, b: Tensor) -> Native:
         shapes = _shapes(problem)
-        key = lending_key(algorithm, shapes[1], b) if packed else 0
-        return _kernel(algorithm, *shapes, a, b, isa(), key)
+        key = lending_key(algorithm, shapes[1], b.stride()) if packed else 0
+        return _kernel(algorithm, *shapes, a.stride(), b.stride(), isa(), key)
 
     return make
 
@@ -144,9 +148,11 @@ def _kernel(
     b_strides: Strides,
     used: str,
     key: int,
-) -> NativeProduct:
+) -> Native:
     plan = _plan(algorithm, a, b, a_strides, b_strides, used)
-    return planned_product(plan, c_calls(), plan_address(plan), key)
+    product = torch.empty(plan.out_shape, device="meta")
+    packed = (_B, key, prod(b))
+    return native_plan(plan, c_calls(), plan_address(plan), 3, [Form.of(product)], packed)
 
 
 @lru_cache(maxsize=4096)

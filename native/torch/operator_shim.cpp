@@ -1,0 +1,88 @@
+#include "operator_shim.h"
+
+#include <utility>
+
+#include "gradients.h"
+#include "guards.h"
+
+namespace shim {
+
+namespace {
+
+constexpr uint64_t PLACES = 16384;
+
+}  // namespace
+
+OperatorShim::OperatorShim(Conversions conversions, PyObject* answer, PyObject* kept,
+                           std::vector<Operator> operators, std::vector<KernelFunction> originals,
+                           const Rule& rule, double least, PyObject* first_only)
+    : Shim(conversions, first_only, PLACES),
+      answer_(answer),
+      kept_(kept),
+      operators_(std::move(operators)),
+      originals_(std::move(originals)),
+      rule_(rule),
+      least_(least) {}
+
+OperatorShim::~OperatorShim() {
+  take_out();
+  Py_XDECREF(answer_);
+  Py_XDECREF(kept_);
+}
+
+bool OperatorShim::put_in() {
+  if (library_ != nullptr) return false;
+  if (stable::aoti_torch_library_init_impl("aten", "CPU", "bestof.torch.shim", 0, &library_) != 0) {
+    library_ = nullptr;
+    return false;
+  }
+  for (int place = 0; place < operators(); ++place) {
+    KernelFunction kernel;
+    if (!open_entry(*this, place, &kernel) ||
+        !register_kernel(library_, operators_[place].name.c_str(), kernel)) {
+      take_out();
+      return false;
+    }
+  }
+  return true;
+}
+
+void OperatorShim::take_out() {
+  if (library_ == nullptr) return;
+  stable::aoti_torch_delete_library_object(library_);
+  library_ = nullptr;
+  for (int place = 0; place < operators(); ++place) close_entry(*this, place);
+}
+
+bool OperatorShim::answer(OperatorCall& call) {
+  if (!rule_.chooses(call, least_) || passes_through()) return false;
+  uint32_t threads = 0;
+  stable::torch_get_num_threads(&threads);
+  Call look;
+  look.add(threads);
+  look.add(level_.load(std::memory_order_relaxed));
+  if (rule_.by_inference) look.add(is_inference());
+  if (!call.describe(look)) return false;
+  Known* known = rule_.until_asked == 0 ? known_.find(look) : known_.meet(look);
+  bool is_refused = false;
+  if (known == nullptr) {
+    if (rule_.until_asked != 0) return false;  // the table is full of other looks
+  } else if (known->generation.load(std::memory_order_acquire) != generation()) {
+    if (known->met.load(std::memory_order_relaxed) < rule_.until_asked) {
+      known->met.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+  } else if (!is_sampled(*known)) {
+    known->count();
+    const Native* native = known->native.load(std::memory_order_acquire);
+    if (native == nullptr || wants_first_only()) return false;
+    if (native->run(lent_, call.tensors(), call.results)) return true;
+    if (native->packed() == Native::NONE) return false;
+    is_refused = true;  // Python packs an operand
+  }
+  asked_.fetch_add(1, std::memory_order_relaxed);
+  ask(answer_, call, &look, is_refused);
+  return true;
+}
+
+}  // namespace shim

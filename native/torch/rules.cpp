@@ -1,0 +1,128 @@
+#include "rules.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace shim {
+
+namespace {
+
+// Sizes and strides of a tensor of so many dimensions.
+struct Layout {
+  const int64_t *sizes = nullptr, *strides = nullptr;
+
+  bool read_sizes(stable::Tensor tensor, int64_t dimensions) {
+    int64_t found = 0, *borrowed = nullptr;
+    if (stable::aoti_torch_get_dim(tensor, &found) != 0 || found != dimensions ||
+        stable::aoti_torch_get_sizes(tensor, &borrowed) != 0)
+      return false;
+    sizes = borrowed;
+    return true;
+  }
+  bool read_strides(stable::Tensor tensor) {
+    int64_t* borrowed = nullptr;
+    if (stable::aoti_torch_get_strides(tensor, &borrowed) != 0) return false;
+    strides = borrowed;
+    return true;
+  }
+};
+
+int32_t dtype_of(stable::Tensor tensor) {
+  int32_t dtype = -1;
+  return stable::aoti_torch_get_dtype(tensor, &dtype) == 0 ? dtype : -1;
+}
+
+// In floating point, because sizes of expanded tensors may have any product.
+double elements_of(const int64_t* sizes, int64_t dimensions) {
+  double found = 1.0;
+  for (int64_t axis = 0; axis < dimensions; ++axis) found *= static_cast<double>(sizes[axis]);
+  return found;
+}
+
+bool has_elements(const OperatorCall& call, double least) {
+  for (int place = 0; place < call.operands(); ++place) {
+    const stable::Tensor one = call.tensors()[place];
+    int64_t dimensions = 0, *sizes = nullptr;
+    if (one != nullptr && stable::aoti_torch_get_dim(one, &dimensions) == 0 &&
+        stable::aoti_torch_get_sizes(one, &sizes) == 0 && elements_of(sizes, dimensions) >= least)
+      return true;
+  }
+  return false;
+}
+
+// Returns whether each matrix has dense rows or dense columns that do not overlap, and a batch is
+// not expanded.
+bool is_plain(const Layout& matrices, bool is_batched) {
+  const int first = is_batched ? 1 : 0;
+  const int64_t rows = matrices.sizes[first], columns = matrices.sizes[first + 1];
+  const int64_t row = matrices.strides[first], column = matrices.strides[first + 1];
+  const bool has_rows = (column == 1 || columns == 1) && (row >= columns || rows == 1);
+  const bool has_columns = (row == 1 || rows == 1) && (column >= rows || columns == 1);
+  return (has_rows || has_columns) &&
+         (!is_batched || matrices.sizes[0] == 1 || matrices.strides[0] > 0);
+}
+
+bool is_bias(stable::Tensor bias, int64_t columns) {
+  Layout layout;
+  return dtype_of(bias) == stable::FLOAT32 && layout.read_sizes(bias, 1) &&
+         layout.read_strides(bias) && layout.sizes[0] == columns &&
+         (layout.strides[0] == 1 || columns == 1);
+}
+
+bool is_product(const OperatorCall& call, double least) {
+  const stable::Tensor bias = call.tensors()[0], a = call.tensors()[1], b = call.tensors()[2];
+  int64_t dimensions = 0;
+  if (stable::aoti_torch_get_dim(a, &dimensions) != 0 || dimensions < 2) return false;
+  const bool is_batched = dimensions == 3;
+  Layout left, right;
+  if (!left.read_sizes(a, dimensions) || !right.read_sizes(b, dimensions)) return false;
+  const int64_t *rows = left.sizes + is_batched, *depth = right.sizes + is_batched;
+  if (rows[1] != depth[0] || (is_batched && left.sizes[0] != right.sizes[0])) return false;
+  const double work =
+      elements_of(left.sizes, dimensions) * static_cast<double>(depth[1]);  // depth[1]: columns
+  if (work < least) return false;  // first, because small products are many
+  return dtype_of(a) == stable::FLOAT32 && dtype_of(b) == stable::FLOAT32 && left.read_strides(a) &&
+         right.read_strides(b) && is_plain(left, is_batched) && is_plain(right, is_batched) &&
+         (bias == nullptr || is_bias(bias, depth[1]));
+}
+
+// `first` is the place of q.
+bool is_attention(const OperatorCall& call, double least, int first) {
+  constexpr int64_t DIMENSIONS = 4;
+  const stable::Tensor q = call.tensors()[first], k = call.tensors()[first + 1];
+  Layout queries, keys;
+  if (!queries.read_sizes(q, DIMENSIONS) || !keys.read_sizes(k, DIMENSIONS)) return false;
+  const double work = elements_of(queries.sizes, DIMENSIONS) * static_cast<double>(keys.sizes[2]);
+  const int32_t dtype = dtype_of(q);
+  if (work < least || (dtype != stable::FLOAT32 && dtype != stable::BFLOAT16)) return false;
+  // The arguments end with dropout, causal, mask and scale.
+  const Argument& dropout = call.argument(call.argument_count() - 4);
+  const Argument& scale = call.argument(call.argument_count() - 1);
+  return dropout.kind == Argument::REAL && dropout.real == 0.0 &&
+         (scale.kind == Argument::ABSENT ||
+          (scale.kind == Argument::REAL && std::isfinite(scale.real)));
+}
+
+bool is_forward(const OperatorCall& call, double least) {
+  return is_attention(call, least, 0);
+}
+
+bool is_backward(const OperatorCall& call, double least) {
+  return is_attention(call, least, 1);
+}
+
+constexpr Rule RULES[] = {{"elements", has_elements, 0, false},
+                          {"product", is_product, 2, true},
+                          {"attention", is_forward, 0, false},
+                          {"attention backward", is_backward, 0, false}};
+
+}  // namespace
+
+const Rule* find_rule(const char* name) {
+  for (const Rule& one : RULES) {
+    if (std::strcmp(one.name, name) == 0) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace shim

@@ -1,0 +1,31 @@
+// Which calls of an operator bestof chooses for.
+#pragma once
+#include <cstdint>
+
+#include "operator_call.h"
+
+namespace shim {
+
+// How a shim treats the calls of an operation. PyTorch's own kernel answers all that no rule
+// chooses, without Python: small ones above all.
+struct Rule {
+  const char* name;
+  // Returns whether bestof may choose for a call of at least `least` units of work.
+  bool (*chooses)(const OperatorCall& call, double least);
+  // Calls of one look that PyTorch answers before Python is asked about it. Programs whose shapes
+  // never repeat thus never ask.
+  uint32_t until_asked;
+  // Whether a decision depends on whether weights may stay as they are: no gradient is recorded or
+  // computed by this thread.
+  bool by_inference;
+};
+
+// Returns null for an unknown name.
+//
+// "elements": the work is the elements of the largest operand.
+// "product": (operation, bias, a, b) of dense float32 matrices; the work is their multiply-adds.
+// "attention": (q, k, v, ...) and "attention backward": (gradient, q, k, v, ...) in float32 or
+//     bfloat16, without dropout; the work is the multiply-adds of one of both products.
+const Rule* find_rule(const char* name);
+
+}  // namespace shim

@@ -1,1 +1,0 @@
-"""Attention of PyTorch on the CPU: chooses between PyTorch's own kernel and the native one."""

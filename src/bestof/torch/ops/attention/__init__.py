@@ -1,0 +1,1 @@
+"""The passes of PyTorch's fused attention on the CPU."""

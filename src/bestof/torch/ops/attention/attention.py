@@ -1,0 +1,204 @@
+"""PyTorch's fused attention on the CPU: what its two passes have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.kernels import AttentionPlan
+from bestof.kernels.addresses import c_calls, plan_address
+from bestof.kernels.attention_backward import AttentionBackwardPlan
+from bestof.torch.dispatch.search import RACE
+from bestof.torch.ops.attention.problem import AttentionProblem
+from bestof.torch.ops.attention.recognition import Look, look_of
+from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.row import Row
+from bestof.torch.shim import Form, Native, native_plan
+
+Tensors: TypeAlias = tuple[Tensor, ...]
+
+# As for products: the native kernel must be clearly faster in trials, which find the code and the
+# operands out of the caches.
+_HANDICAP = ("native", 20e-6)
+_REMEMBERED = 4096
+
+
+class Operands(NamedTuple):
+    """What one call reads; `scale` is None for the reciprocal root of the size of a head.
+
+    The tensors of the forward pass are q, k and v. Those of the backward pass are the gradient of
+    the results, q, k, v, the results, and their logsumexp.
+    """
+
+    tensors: Tensors
+    mask: Tensor | None
+    scale: float | None
+
+    @classmethod
+    def of(cls, operands: Sequence[Any]) -> Operands:
+        """Return the operands of a call: the tensors, the mask and the scale."""
+        return cls(tuple(operands[:-2]), *operands[-2:])
+
+
+class NativePlan(NamedTuple):
+    """A plan of bestof.kernels, and how it runs on operands and results."""
+
+    plan: AttentionPlan | AttentionBackwardPlan
+    run: Callable[[Operands, Tensors], None]
+
+
+class _Made(NamedTuple):
+    """A plan, and the kernel of it for calls without Python."""
+
+    by_python: NativePlan
+    compiled: Native
+
+
+class Attention(Operation[AttentionProblem]):
+    """One pass of PyTorch's fused attention on the CPU.
+
+    `F.scaled_dot_product_attention` calls it, unless it drops out, a mask requires a gradient, or
+    sizes are odd. The two passes are chosen independently: the backward pass takes what either
+    alternative of the forward pass returns. The operands are those of `Operands`.
+    """
+
+    switch = "attention"
+    others = 1
+    least = 2**23
+    """The least number of multiply-adds of one of the products that is chosen for. PyTorch computes
+    smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call
+    that is not settled takes some 20 microseconds of Python."""
+    race = replace(RACE, tie=0.08, max_trials=12, handicaps=(_HANDICAP,))
+
+    def __init__(self) -> None:
+        self._problems: dict[Look, AttentionProblem | None] = {}
+        self._made: dict[tuple[Look, float | None], _Made] = {}
+        self.rows = (
+            Row("as is", self._as_is, formerly=("bestof:AttentionOverride._as_is",)),
+            Row(
+                "native",
+                self._native,
+                accuracy="float32",
+                compiled=self._compiled,
+                formerly=("bestof:AttentionOverride._native",),
+            ),
+        )
+
+    @abstractmethod
+    def keys(self, operands: Operands) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k and v."""
+
+    @abstractmethod
+    def fits(self, operands: Operands) -> bool:
+        """Return whether the native kernel computes this, and PyTorch accepts it."""
+
+    @abstractmethod
+    def results(self, operands: Operands) -> Tensors:
+        """Return new tensors of the layouts that PyTorch returns."""
+
+    @abstractmethod
+    def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
+        """Return a plan for all operands and results that look like these."""
+
+    @abstractmethod
+    def apart(self, operands: Operands) -> Tensor:
+        """Return how far results by the same kernel may be apart: some roundings."""
+
+    def call(self, level: Accuracy, *arguments: Any) -> Call | None:
+        """Return the problem and the operands of a call that the rule has chosen.
+
+        The arguments are the tensors, the dropout, whether it is causal, the mask and the scale.
+        """
+        *tensors, dropout, causal, mask, scale = arguments
+        if level == "exact" or dropout != 0.0:
+            return None
+        look = look_of(tensors, mask, causal)
+        problem = None
+        if look is not None:
+            problem = self._problem_of(look, Operands(tuple(tensors), mask, scale))
+        return None if problem is None else Call(problem, (*tensors, mask, scale))
+
+    def tolerance(
+        self, _row: Row[AttentionProblem], _problem: AttentionProblem, *operands: Any
+    ) -> Tensor:
+        """Return how far results by the same kernel may be apart."""
+        return self.apart(Operands.of(operands))
+
+    def in_float64(
+        self, original: Original, problem: AttentionProblem, operands: Operands
+    ) -> Tensors:
+        """Return what PyTorch's own kernel computes in float64."""
+        mask = None if operands.mask is None else operands.mask.double()
+        wide = (one.double() for one in operands.tensors)
+        return self._as_is(original, problem, *wide, mask, operands.scale)
+
+    def _problem_of(self, look: Look, operands: Operands) -> AttentionProblem | None:
+        """Return the problem of calls that look so; None if they are passed through."""
+        try:
+            return self._problems[look]
+        except KeyError:
+            pass
+        problem = None
+        if self.fits(operands):
+            q, k, v = self.keys(operands)
+            problem = AttentionProblem.of(q, k, v, look.causal, operands.mask)
+        if len(self._problems) >= _REMEMBERED:
+            self._problems.clear()
+        self._problems[look] = problem
+        return problem
+
+    def _as_is(self, original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+        *tensors, mask, scale = operands
+        return original(*tensors, 0.0, problem.causal, mask, scale)  # type: ignore[no-any-return]
+
+    def _native(self, _original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+        given = Operands.of(operands)
+        results = self.results(given)
+        self._plan_of(problem, given, results).by_python.run(given, results)
+        return results
+
+    def _compiled(self, problem: AttentionProblem, *operands: Any) -> Native | None:
+        """Return the kernel of the plan; None before the first call from Python has made it."""
+        given = Operands.of(operands)
+        made = self._made.get(self._key(problem, given))
+        return None if made is None else made.compiled
+
+    def _plan_of(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> _Made:
+        key = self._key(problem, operands)
+        made = self._made.get(key)
+        if made is None:
+            native = self.plan(problem, operands, results)
+            if len(self._made) >= _REMEMBERED:
+                self._made.clear()
+            forms = [Form.of(one) for one in results]
+            count = len(operands.tensors) + 1
+            compiled = native_plan(native.plan, c_calls(), plan_address(native.plan), count, forms)
+            made = self._made[key] = _Made(native, compiled)
+        return made
+
+    @staticmethod
+    def _key(problem: AttentionProblem, operands: Operands) -> tuple[Look, float | None]:
+        return Look.of(operands.tensors, operands.mask, problem.causal), operands.scale
+
+
+def scale_of(problem: AttentionProblem, operands: Operands) -> float:
+    """Return the factor of the scores."""
+    return problem.size**-0.5 if operands.scale is None else operands.scale
+
+
+def mask_dtype(operands: Operands) -> str:
+    """Return the dtype of the mask, float32 if there is none."""
+    halves = operands.mask is not None and operands.mask.dtype is torch.bfloat16
+    return "bfloat16" if halves else "float32"
+
+
+def addresses(arrays: Sequence[Tensor | None]) -> list[int]:
+    """Return the addresses of tensors, 0 where one is absent."""
+    return [0 if x is None else x.data_ptr() for x in arrays]

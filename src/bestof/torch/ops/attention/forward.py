@@ -1,0 +1,102 @@
+"""The forward pass of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bestof.kernels import AttentionPlan
+from bestof.torch.comparison import Finding
+from bestof.torch.ops.attention.attention import (
+    Attention,
+    NativePlan,
+    Operands,
+    Tensors,
+    addresses,
+    mask_dtype,
+    scale_of,
+)
+from bestof.torch.ops.attention.comparison import Terms, compare_results
+from bestof.torch.ops.attention.problem import AttentionProblem
+from bestof.torch.ops.attention.recognition import fits
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.row import Row
+
+_ROUNDINGS = 8.0  # between a score and a result
+
+
+class AttentionForward(Attention):
+    """Returns the results, and the logsumexp of each query, which the backward pass reads."""
+
+    name = "attention"
+    operator = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    rule = "attention"
+
+    def keys(self, operands: Operands) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k and v."""
+        q, k, v = operands.tensors
+        return q, k, v
+
+    def fits(self, operands: Operands) -> bool:
+        """Return whether the native kernel computes this, and PyTorch accepts it."""
+        return fits(*self.keys(operands), operands.mask)
+
+    def results(self, operands: Operands) -> Tensors:
+        """Return new tensors of the layouts that PyTorch returns."""
+        q = operands.tensors[0]
+        batch, heads, queries, _ = q.shape
+        logsumexp = torch.empty_strided(
+            (batch, heads, queries),
+            (queries * heads, 1, heads),
+            dtype=torch.float32,
+            device="cpu",
+        )
+        return torch.empty_like(q, device="cpu"), logsumexp
+
+    def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
+        """Return a plan for all operands and results that look like these."""
+        arrays = _arrays(operands, results)
+        plan = AttentionPlan(
+            [None if x is None else x.shape for x in arrays],
+            [None if x is None else x.stride() for x in arrays],
+            causal=problem.causal,
+            scale=scale_of(problem, operands),
+            dtype=problem.dtype,
+            mask_dtype=mask_dtype(operands),
+            threads=problem.threads,
+        )
+        return NativePlan(plan, lambda *given: plan.run(*addresses(_arrays(*given))))
+
+    def apart(self, operands: Operands) -> Tensor:
+        """Return how far results by the same kernel may be apart: some roundings."""
+        q, k, v = operands.tensors
+        scores = q.shape[-1] * q.abs().max() * k.abs().max()
+        return torch.finfo(q.dtype).eps * 8 * (1.0 + v.abs().max() + scores).float()
+
+    def compare(
+        self,
+        _row: Row[AttentionProblem],
+        original: Original,
+        args: tuple[Any, ...],
+        expected: Tensors,
+        got: Tensors,
+    ) -> Finding:
+        """Return which results are wrong."""
+        problem, given = args[0], Operands.of(args[1:])
+        q, k, v = self.keys(given)
+
+        terms = Terms(q, k, v, scale_of(problem, given), _ROUNDINGS)
+        in_float64 = partial(self.in_float64, original, problem, given)
+        return compare_results(problem, terms, expected, got, in_float64)
+
+    def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        """Return the call with other tensors, but with its mask."""
+        return (args[0], *tensors[:-1], *args[-2:])
+
+
+def _arrays(operands: Operands, results: Tensors) -> Sequence[Tensor | None]:
+    return *operands.tensors, results[0], operands.mask, results[1]

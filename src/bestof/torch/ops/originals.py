@@ -1,0 +1,34 @@
+"""PyTorch's own kernels, called past the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+Original: TypeAlias = Callable[..., Any]
+"""PyTorch's own kernel of an operator, called with the operator's arguments by position."""
+
+KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def original_of(operator: str, kernel: Any) -> Original:
+    """Return a kernel of torch.library.get_kernel as a function of positional arguments."""
+    call = partial(kernel.call_boxed, KEYS)
+    places = [one.name for one in schema_of(operator).arguments if not one.kwarg_only]
+    named = [one.name for one in schema_of(operator).arguments if one.kwarg_only]
+    if not named:
+        return call
+
+    def by_position(*arguments: Any) -> Any:
+        by_name = zip(named, arguments[len(places) :], strict=False)
+        return call(*arguments[: len(places)], **dict(by_name))
+
+    return by_position
+
+
+def schema_of(operator: str) -> Any:
+    """Return the schema of an operator such as `aten::mm`."""
+    return torch._C._get_schema(operator, "")

@@ -1,0 +1,198 @@
+"""Matrix products: linear layers, `matmul` and `einsum` call these, in both passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.configuration import Configuration
+from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
+from bestof.torch.convolution.recognition import PLAIN
+from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.guards import passes_through
+from bestof.torch.ops.operation import Call, Operands, Operation
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.product import bfloat16, native, onednn
+from bestof.torch.ops.product.neighbourhood import Neighbourhood
+from bestof.torch.ops.product.originals import PRODUCTS, Originals
+from bestof.torch.ops.product.packed import PackedMatrices
+from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.row import Row
+from bestof.torch.shim import Shim
+
+# Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
+# on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %
+# faster than PyTorch's own kernel after all trials.
+_TIE = 0.08
+_TRIALS = 12
+# Trials find the code and the operands out of the caches, which settled calls do not. 8 rows by
+# weights of 512 x 512 took 175 us by PyTorch and 160 us by few_rows in trials, but 82 and 92 us
+# once settled (two threads of a Cascade Lake Xeon). A row must also be faster by so many seconds.
+_BY_COLD_CACHES = 20e-6
+_FORMERLY = ("bestof:Products.by",)
+
+
+def as_is(
+    originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+) -> Tensor:
+    """Multiply by PyTorch's own kernel."""
+    return originals(problem.operation, bias, a, b)
+
+
+class Product(Operation[ProductProblem]):
+    """`aten::mm`, `addmm`, `bmm` and `baddbmm` without factors, in float32.
+
+    A call is (operator, bias, a, b); the bias is None for `mm` and `bmm`.
+    """
+
+    name = "product"
+    operators = PRODUCTS
+    switch = "product"
+    rule = "product"
+    least = 2**22
+    """Multiply-adds from which on bestof chooses for a product. PyTorch computes smaller ones in
+    less than 120 microseconds on one core of a Cascade Lake Xeon. A settled call takes 1 to 2
+    microseconds more, and one in 64 is timed from Python. With a limit of 2^21, an MLP of four
+    512 x 512 layers for 8 rows fell to 0.985 of PyTorch's speed."""
+    patience = PATIENCE
+
+    def __init__(self) -> None:
+        self.packed = PackedMatrices()
+        rows: tuple[Row[ProductProblem], ...] = (
+            Row("as is", as_is),
+            Row(
+                "onednn",
+                onednn.product,
+                onednn.supports,
+                accuracy="float32",
+                compiled=onednn.compiled,
+                shapes=onednn.SHAPES,
+            ),
+            Row(
+                "bfloat16",
+                bfloat16.product,
+                bfloat16.supports,
+                bound=lambda _: BFLOAT16_INSIDE,
+                accuracy="relaxed",
+            ),
+            *native.rows(self.packed),
+        )
+        self.rows = tuple(replace(row, formerly=_FORMERLY) for row in rows)
+        handicaps = tuple(
+            (row.name, BY_PYTHON if row.compiled is None else _BY_COLD_CACHES)
+            for row in self.rows[1:]
+        )
+        self.race = replace(RACE, tie=_TIE, max_trials=_TRIALS, handicaps=handicaps)
+
+    def original(self, kernels: Sequence[Any]) -> Originals:
+        """Return PyTorch's own kernels: (operator, bias, a, b) -> C."""
+        return Originals(kernels)
+
+    def call(
+        self, level: Accuracy, operator: int, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Call | None:
+        """Return the problem and the operands of a call that the rule has chosen."""
+        if (
+            type(a) not in PLAIN
+            or type(b) not in PLAIN
+            or (bias is not None and type(bias) not in PLAIN)
+            or level == "exact"
+            or passes_through()
+        ):
+            return None
+        name = PRODUCTS[operator].removeprefix("aten::")
+        return Call(ProductProblem.of(name, a, b, level), (bias, a, b))
+
+    def compare(
+        self,
+        row: Row[ProductProblem],
+        original: Original,
+        args: tuple[Any, ...],
+        expected: Tensor,
+        got: Tensor,
+    ) -> Finding:
+        """Return which result is wrong, within what each row promises."""
+        problem, bias, a, b = args
+
+        def in_float64() -> Tensor:
+            wide = None if bias is None else bias.double()
+            return as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
+
+        return compare(
+            Side(got, bound_of(row, problem)),
+            Side(expected, bound_of(self.rows[0], problem)),
+            _scale(a, b),
+            in_float64,
+        )
+
+    def tolerance(
+        self, row: Row[ProductProblem], problem: ProductProblem, *operands: Any
+    ) -> Tensor:
+        """Return how far two results may be apart, for each element.
+
+        By the inequality of Cauchy and Schwarz, the norms of a row and a column bound the sum of
+        the magnitudes of their products. This holds where the products cancel, too.
+        """
+        bias, a, b = operands
+        norm = torch.linalg.vector_norm
+        magnitude: Tensor = norm(a, dim=-1, keepdim=True) * norm(b, dim=-2, keepdim=True)
+        if bias is not None:
+            magnitude = magnitude + bias.abs()
+        return 2 * bound_of(row, problem).maximum * magnitude
+
+    def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]]:
+        """Return a memory of products, which tells those of nearly the same sizes."""
+        return Neighbourhood()  # type: ignore[return-value]  # its problems are products
+
+    def configure(self, configuration: Configuration) -> None:
+        """Limit the memory of packed matrices."""
+        self.packed.limit = configuration.packed_mib << 20
+        if self.packed.size > self.packed.limit:
+            self.packed.clear()
+
+    def lend_to(self, shim: Shim | None) -> None:
+        """Lend packed matrices to settled calls without Python from now on."""
+        self.packed.shim = shim
+
+    def packs_again(self, row: Row[ProductProblem], operands: Operands) -> bool:
+        """Return whether B is met for the second time since it was made, or changed last."""
+        return self.packed.meets_again(operands[2], row.packs)
+
+    def decided(self, problem: ProductProblem, chosen: dict[ProductProblem, str]) -> None:
+        """Free what trials have packed, unless a decision needs matrices of this shape."""
+        if not problem.frozen:
+            return
+        shape, packing = (problem.k, problem.n), {row.name for row in self.rows if row.packs}
+        if not any(
+            name in packing and (other.k, other.n) == shape for other, name in chosen.items()
+        ):
+            self.packed.drop(shape)
+
+    def clear(self) -> None:
+        """Free all packed matrices."""
+        self.packed.clear()
+
+    def flops(self, problem: ProductProblem) -> float:
+        """Return the multiplications and additions of a product, without the bias."""
+        return float(problem.flops)
+
+
+def bound_of(row: Row[ProductProblem], problem: ProductProblem) -> ErrorBound:
+    """Return the error that a row promises; PyTorch and oneDNN sum in float32."""
+    if row.bound is None:
+        return summation_bound(problem.k, "float32")
+    return row.bound(problem)
+
+
+def _scale(a: Tensor, b: Tensor) -> Scale:
+    """Return the scale of results: the mean of the sums of squared terms is exact."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    terms = energies(a, (-2,)) * energies(b, (-1,))
+    mean = terms.sum(-1).mean() / (rows * columns)
+    return Scale(root(mean), root(energies(a, (-1,)).max() * energies(b, (-2,)).max()))
