@@ -104,9 +104,9 @@ ConvolutionShim::~ConvolutionShim() {
   Py_XDECREF(kept_);
 }
 
-bool ConvolutionShim::put_in() {
+bool ConvolutionShim::put_in(const char* key) {
   if (library != nullptr) return false;
-  if (stable::aoti_torch_library_init_impl("aten", "CPU", "bestof.torch.shim", 0, &library) != 0) {
+  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.shim", 0, &library) != 0) {
     library = nullptr;
     return false;
   }

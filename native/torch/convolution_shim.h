@@ -17,7 +17,7 @@ class ConvolutionShim final : public Shim {
       : Shim(conversions, first_only, 4096), forward_(forward), backward_(backward), kept_(kept) {}
   ~ConvolutionShim() override;
 
-  bool put_in() override;
+  bool put_in(const char* key) override;
   void take_out() override;
 
   void convolve(stable::Value* stack);

@@ -48,18 +48,25 @@ void Lent::let_go() {
 }
 
 Lent* LentWeights::lend(const Lent::Weights& weights) {
+  Lent* places = places_.load(std::memory_order_acquire);
+  if (places == nullptr) {  // under Python's lock, so no other thread makes them
+    places = new Lent[PLACES];
+    places_.store(places, std::memory_order_release);
+  }
   const uint64_t first = first_place(weights.address, weights.key);
   for (uint64_t place = first; place < first + NEAR; ++place) {
-    if (places_[place % PLACES].fill(weights)) return &places_[place % PLACES];
+    if (places[place % PLACES].fill(weights)) return &places[place % PLACES];
   }
   return nullptr;
 }
 
 Lent* LentWeights::take(const void* address, uint64_t key, int64_t version,
                         const Lent::Weights** weights) {
+  Lent* places = places_.load(std::memory_order_acquire);
+  if (places == nullptr) return nullptr;
   const uint64_t first = first_place(address, key);
   for (uint64_t place = first; place < first + NEAR; ++place) {
-    Lent& lent = places_[place % PLACES];
+    Lent& lent = places[place % PLACES];
     *weights = lent.take(address, key, version);
     if (*weights != nullptr) return &lent;
   }

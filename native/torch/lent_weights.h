@@ -44,9 +44,15 @@ class Lent {
   Weights weights_{};
 };
 
-// A table without locks, because a fork could leave one taken.
+// A table without locks, because a fork could leave one taken. It takes no memory before the first
+// weights are lent.
 class LentWeights {
  public:
+  LentWeights() = default;
+  LentWeights(const LentWeights&) = delete;
+  LentWeights& operator=(const LentWeights&) = delete;
+  ~LentWeights() { delete[] places_.load(); }
+
   // Under Python's lock. The table takes a reference to `weights.owner`. Returns null if there is
   // no place.
   Lent* lend(const Lent::Weights& weights);
@@ -58,7 +64,7 @@ class LentWeights {
   static constexpr uint64_t NEAR = 16;  // the places of one key
   static uint64_t first_place(const void* address, uint64_t key);
 
-  Lent places_[PLACES];
+  std::atomic<Lent*> places_{nullptr};
 };
 
 // Lent weights, until they are given back.

@@ -204,7 +204,10 @@ NB_MODULE(_shim, module) {
     return nb::bytes(static_cast<const char*>(sample.lines()), 2 * shim::MemorySample::LINE);
   });
   nb::class_<shim::Shim>(module, "Shim")
-      .def("put_in", &shim::Shim::put_in)
+      .def(
+          "put_in",
+          [](shim::Shim& shim, const std::string& key) { return shim.put_in(key.c_str()); },
+          nb::arg("key") = "CPU")
       .def("take_out", &shim::Shim::take_out)
       .def("set_level", &shim::Shim::set_level)
       .def("forget", &shim::Shim::forget)

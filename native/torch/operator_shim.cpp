@@ -7,16 +7,10 @@
 
 namespace shim {
 
-namespace {
-
-constexpr uint64_t PLACES = 16384;
-
-}  // namespace
-
 OperatorShim::OperatorShim(Conversions conversions, PyObject* answer, PyObject* kept,
                            std::vector<Operator> operators, std::vector<KernelFunction> originals,
                            const Rule& rule, double least, PyObject* first_only)
-    : Shim(conversions, first_only, PLACES),
+    : Shim(conversions, first_only, rule.places),
       answer_(answer),
       kept_(kept),
       operators_(std::move(operators)),
@@ -30,9 +24,9 @@ OperatorShim::~OperatorShim() {
   Py_XDECREF(kept_);
 }
 
-bool OperatorShim::put_in() {
+bool OperatorShim::put_in(const char* key) {
   if (library_ != nullptr) return false;
-  if (stable::aoti_torch_library_init_impl("aten", "CPU", "bestof.torch.shim", 0, &library_) != 0) {
+  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.shim", 0, &library_) != 0) {
     library_ = nullptr;
     return false;
   }

@@ -23,8 +23,7 @@ class OperatorShim final : public Shim {
                const Rule& rule, double least, PyObject* first_only);
   ~OperatorShim() override;
 
-  // Returns false, without a change, if another shim is in, or if PyTorch refuses.
-  bool put_in() override;
+  bool put_in(const char* key) override;
   void take_out() override;
 
   // Computes a call into its results. Returns false, without results, if PyTorch's kernel is to

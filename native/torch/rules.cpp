@@ -111,10 +111,10 @@ bool is_backward(const OperatorCall& call, double least) {
   return is_attention(call, least, 1);
 }
 
-constexpr Rule RULES[] = {{"elements", has_elements, 0, false},
-                          {"product", is_product, 2, true},
-                          {"attention", is_forward, 0, false},
-                          {"attention backward", is_backward, 0, false}};
+constexpr Rule RULES[] = {{"elements", has_elements, 0, false, 4096},
+                          {"product", is_product, 2, true, 16384},
+                          {"attention", is_forward, 0, false, 4096},
+                          {"attention backward", is_backward, 0, false, 4096}};
 
 }  // namespace
 

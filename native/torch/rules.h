@@ -18,6 +18,7 @@ struct Rule {
   // Whether a decision depends on whether weights may stay as they are: no gradient is recorded or
   // computed by this thread.
   bool by_inference;
+  uint64_t places;  // of KnownCalls
 };
 
 // Returns null for an unknown name.

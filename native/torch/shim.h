@@ -42,9 +42,9 @@ class Shim {
   Shim& operator=(const Shim&) = delete;
   virtual ~Shim();
 
-  // Registers the kernels. Returns false, without a change, if another shim of these operators is
-  // registered or PyTorch refuses.
-  virtual bool put_in() = 0;
+  // Registers the kernels for a dispatch key. Returns false, without a change, if another shim of
+  // these operators is registered or PyTorch refuses.
+  virtual bool put_in(const char* key) = 0;
   virtual void take_out() = 0;
 
   uint64_t generation() const { return known_.generation(); }

@@ -53,6 +53,8 @@ class TorchSummary(Protocol):
     def trials(self) -> int: ...
     @property
     def keeps_freed(self) -> bool: ...
+    @property
+    def left_out(self) -> Sequence[tuple[str, str]]: ...
 
 
 def summary_lines(
@@ -114,6 +116,7 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
     )
     if torch.keeps_freed:
         rows.append(("memory", "freed memory stays in the process; what this saves is not counted"))
+    rows += [("left out", f"{name} stays PyTorch's own: {why}") for name, why in torch.left_out]
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
     return rows
 

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import ClassVar
+
+import torch
 
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.configuration import (
@@ -16,6 +19,7 @@ from bestof.configuration import (
     parse_configuration,
 )
 from bestof.errors import InvalidArgument
+from bestof.selection.notice import warn
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
 from bestof.torch.allocator import hand_back_freed, keep_freed
@@ -45,6 +49,7 @@ class _State:
     without_kernels: Configuration | None = None
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
+    told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
 def enable(config: ConfigurationLike = None) -> None:
@@ -210,6 +215,7 @@ def _apply() -> None:
             _State.overrides = tuple(map(Override, table.OPERATIONS))
         for one in _State.overrides:
             one.configure(within)
+        _tell_left_out()
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -220,6 +226,25 @@ def _apply() -> None:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
         raise
+
+
+def left_out() -> dict[str, str]:
+    """Return the operations that this PyTorch keeps although they are enabled, each with why."""
+    found = {one.operation.name: one.objection for one in _State.overrides}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _tell_left_out() -> None:
+    """Warn once of operations that stay PyTorch's own, for each reason."""
+    found = left_out()
+    for why in dict.fromkeys(found.values()):
+        if why not in _State.told:
+            _State.told.add(why)
+            names = ", ".join(name.replace("_", " ") for name in found if found[name] == why)
+            warn(
+                f"PyTorch {torch.__version__} keeps its own kernels of these operations: {names}; "
+                f"the reason: {why}. Everything else is chosen; please report this"
+            )
 
 
 def _remove_all() -> None:

@@ -56,9 +56,6 @@ __all__ = [
     "watch",
 ]
 
-# Operators are registered by C++ functions, whose types have the layout of these releases.
-_CPP_RELEASES = ("2.13.",)
-
 
 class Answered(Protocol):
     """What a shim asks of an operation; see `ops/operation.py`."""
@@ -105,7 +102,7 @@ def make_operators(
     than tensors, numbers, truth values, texts and lists of them.
     """
     conversions = _conversions()
-    if conversions is None or not _registers_cpp() or not any(map(find_gradients, _libraries())):
+    if conversions is None or objection() is not None:
         return None
     entries = [_entry_of(name) for name in operation.operators]
     if None in entries:
@@ -134,9 +131,31 @@ def _entry_of(operator: str) -> tuple[str, str, int] | None:
     return operator.removeprefix("aten::"), kinds, len(schema.returns)
 
 
-def _registers_cpp() -> bool:
-    is_known = torch.__version__.startswith(_CPP_RELEASES)
-    return is_known and any(map(find_registration, _libraries()))
+@cache
+def objection() -> str | None:
+    """Return why this PyTorch takes no kernels in C++ for operators, None if it does.
+
+    The first question tries it, in a process that has no such kernels yet; see `probe.py`.
+    """
+    from bestof.torch import probe  # noqa: PLC0415 - it needs this module
+
+    if not torch.__version__.startswith(probe.TESTED):
+        said = probe.said_by_child()
+        if said is not None:
+            return said
+    return try_registration()
+
+
+def try_registration() -> str | None:
+    """Return the same of a trial in this process, whatever its release."""
+    from bestof.torch.probe import try_all  # noqa: PLC0415 - it needs this module
+
+    conversions = _conversions()
+    if conversions is None or not any(map(find_registration, _libraries())):
+        return "it lacks the functions that register them"
+    if not any(map(find_gradients, _libraries())):
+        return "it does not tell whether a gradient is computed"
+    return try_all(conversions)
 
 
 @cache

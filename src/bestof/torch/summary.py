@@ -18,6 +18,7 @@ from bestof.torch.dispatch.search import PATIENCE
 from bestof.torch.enable import (
     convolution_overrides,
     keeps_freed_memory,
+    left_out,
     operation_overrides,
 )
 
@@ -59,6 +60,7 @@ class Summary:
         is above `seconds_saved`, tuning was a loss so far.
     trials: timed calls.
     keeps_freed: whether freed memory stays in the process at present.
+    left_out: operations that this PyTorch keeps although they are enabled, each with the reason.
     """
 
     layers: int
@@ -67,6 +69,7 @@ class Summary:
     seconds_tuning: float
     trials: int
     keeps_freed: bool = False
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def summary() -> Summary:
@@ -74,7 +77,7 @@ def summary() -> Summary:
 
     All numbers are zero if nothing was enabled.
     """
-    total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory())
+    total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory(), tuple(left_out().items()))
     found = [_summary(override.layer) for override in convolution_overrides()]
     found += [_operation_summary(one.selector, one.calls) for one in operation_overrides()]
     for one in found:
@@ -85,6 +88,7 @@ def summary() -> Summary:
             total.seconds_tuning + one.seconds_tuning,
             total.trials + one.trials,
             total.keeps_freed,
+            total.left_out,
         )
     return total
 

@@ -28,6 +28,13 @@ class Tuned:
     seconds_tuning: float = 0.5
     trials: int = 4
     keeps_freed: bool = True
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def test_what_is_left_out_is_told() -> None:
+    torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
+    lines = summary_lines("train.py", 13.0, Report(()), torch, None)
+    assert any("product stays PyTorch's own: PyTorch refuses a kernel" in line for line in lines)
 
 
 def test_the_word_saved_names_what_it_counts() -> None:

@@ -26,7 +26,7 @@ from bestof.torch.ops.originals import KEYS, schema_of
 from bestof.torch.ops.row import Row
 from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import Native, computed_by, make_operators
+from bestof.torch.shim import Native, computed_by, make_operators, objection
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -51,7 +51,7 @@ class Override:
         if self.shim is None and _is_plain(operation):
             self._python = PythonKernel(operation.operator, self._answer)
         operation.lend_to(self.shim)
-        self._is_in = False
+        self._is_in = self._is_wanted = False
         self._level: Accuracy = DEFAULT_ACCURACY
         self._rows = {row.name: row for row in operation.rows}
         self._rehearsals = Rehearsals(operation.name.replace("_", " "))
@@ -97,8 +97,18 @@ class Override:
         """Whether the override is in."""
         return self._is_in
 
+    @property
+    def objection(self) -> str | None:
+        """Why the override is out although it was to be in; None if nothing is against it."""
+        if not self._is_wanted or self._is_in:
+            return None
+        if self.shim is None:
+            return objection() or "another library has replaced PyTorch's own kernel"
+        return "another kernel of bestof is in its place"
+
     def register(self) -> None:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
+        self._is_wanted = True
         if self._python is not None:
             self._python.register()
             self._is_in = True
@@ -109,7 +119,8 @@ class Override:
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        self._is_in = False  # first: whatever an interrupt leaves in, the next call takes out
+        self._is_wanted = False
+        self._is_in = False  # before: whatever an interrupt leaves in, the next call takes out
         if self._python is not None:
             self._python.remove()
         if self.shim is not None:

@@ -319,20 +319,6 @@ def test_relaxed_programs_may_get_bfloat16() -> None:
     assert 2**-12 < error < 2**-7  # two operands of 8 bits, and no float32 result
 
 
-def test_other_releases_of_pytorch_keep_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their C++ functions may take types of another layout."""
-    monkeypatch.setattr(torch, "__version__", "2.14.0")
-    integration.enable()
-    found = operation_override("product")
-    assert found is not None
-    assert found.shim is None
-    assert not found.is_registered
-    bias, a, b = operands()
-    for _ in range(5):
-        torch.addmm(bias, a, b)
-    assert found.calls.totals() == {}
-
-
 def test_pytorch_is_put_back() -> None:
     shim = shim_of(enable())
     integration.disable()
