@@ -26,9 +26,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof.selection.store.default import cache_folder
-from bestof.torch._shim import make_operator_shim
 from bestof.torch.ops.originals import schema_of
 from bestof.torch.ops.product.originals import PRODUCTS
+from bestof.torch.shim import make_operator_shim
 
 Conversions: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 

@@ -47,6 +47,7 @@ __all__ = [
     "Watch",
     "computed_by",
     "dense_bytes",
+    "make_operator_shim",
     "make_operators",
     "make_shim",
     "native_convolution",
