@@ -14,6 +14,7 @@ BENCHES = (
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, for each pass"),
     Command("gemm", "bestof.cli.bench_gemm", "matrix products, ours beside MKL and oneDNN"),
     Command("model", "bestof.cli.bench_model", "whole models, by bestof and by other libraries"),
+    Command("operation", "bestof.cli.bench_operation", "every row of operations of eager calls"),
     Command("transpose", "bestof.cli.bench_transpose", "changes of layout, compared with a copy"),
 )
 

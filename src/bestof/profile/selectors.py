@@ -14,7 +14,7 @@ from bestof.profile.operation import Operation
 from bestof.profile.own_lines import operation_notation
 from bestof.selection import BestOf
 from bestof.selection.state.journal import TrialEntry
-from bestof.torch.enable import convolution_overrides
+from bestof.torch.enable import convolution_overrides, operation_overrides
 
 _LOGGER = logging.getLogger("bestof")
 
@@ -31,7 +31,7 @@ class Selectors(logging.Filter):
         self._trials: dict[str, int] = {}
 
     def start(self) -> None:
-        self._trials = {name: len(trials) for name, trials in _trials()}
+        self._trials = {name: len(trials) for name, _, trials in _trials()}
         self._level, self._shown = _LOGGER.level, _LOGGER.getEffectiveLevel()
         _LOGGER.setLevel(min(self._shown, logging.INFO))
         _LOGGER.addFilter(self)
@@ -52,15 +52,19 @@ class Selectors(logging.Filter):
             Mark("drift" if ": drift: " in text else "decisions", text, created - began / 1e9)
             for created, text in self._records
         ]
-        for name, trials in _trials():
-            marks += _placed(name, trials[self._trials.get(name, 0) :], operations, began)
+        for name, kinds, trials in _trials():
+            marks += _placed(kinds, trials[self._trials.get(name, 0) :], operations, began)
         return sorted(marks, key=lambda mark: mark.start)
 
 
-def _trials() -> Iterator[tuple[str, list[TrialEntry]]]:
+def _trials() -> Iterator[tuple[str, tuple[str, ...], list[TrialEntry]]]:
+    """Yield a key of each selector, the operators that it chooses for, and its trials."""
     for number, override in enumerate(convolution_overrides()):
         for selector, _ in override.layer.passes:
-            yield f"{number} {selector.name}", _of(selector)
+            kind = "convolution" if selector.name.endswith("forward") else "convolution_backward"
+            yield f"{number} {selector.name}", (f"aten::{kind}",), _of(selector)
+    for one in operation_overrides():
+        yield one.operation.name, one.operation.operators, _of(one.selector)
 
 
 def _of(selector: BestOf) -> list[TrialEntry]:
@@ -68,12 +72,11 @@ def _of(selector: BestOf) -> list[TrialEntry]:
 
 
 def _placed(
-    name: str, trials: Sequence[TrialEntry], operations: Sequence[Operation], began: int
+    kinds: Sequence[str], trials: Sequence[TrialEntry], operations: Sequence[Operation], began: int
 ) -> Iterator[Mark]:
     """Yield the trials of one selector, each at its own operation. Leave out those that fit
-    nowhere."""
-    kind = "aten::convolution" if name.endswith("forward") else "aten::convolution_backward"
-    candidates = [(one, operation_notation(one)) for one in operations if one.name == kind]
+    nowhere. The sizes of convolutions must agree; of other operations the duration tells."""
+    candidates = [(one, operation_notation(one)) for one in operations if one.name in kinds]
     place = 0
     for trial in trials:
         wanted = getattr(trial.problem, "notation", None)
@@ -82,5 +85,7 @@ def _placed(
             if notation == wanted and one.end - one.start >= trial.seconds * 1e9:
                 place = index + 1
                 start = one.end / 1e9 - trial.seconds - began / 1e9
-                yield Mark("trials", f"{trial.alternative} {wanted}", start, trial.seconds)
+                yield Mark(
+                    "trials", f"{trial.alternative} {wanted or trial.problem}", start, trial.seconds
+                )
                 break

@@ -17,7 +17,9 @@ import torch
 
 import bestof
 import bestof.torch as bt
+from bestof.bench.operation import measure_operations
 from bestof.errors import InvalidArgument
+from bestof.profile.recorder import Recorder
 from bestof.torch.ops import table
 
 SOURCE = """
@@ -43,6 +45,9 @@ def one_minus(original, problem, x):
 class Toy(Operation[Problem]):
     name, operator, ran = "toy", "aten::erfc", 0
     rows = (Row("as is", as_is), Row("one minus", one_minus))
+
+    def examples(self):
+        return {"a line": (torch.linspace(-2, 2, 1001),)}
 
     def call(self, level, x):
         return Call(Problem(x.numel()), (x,)) if x.dtype is torch.float32 else None
@@ -90,6 +95,20 @@ def test_it_is_chosen_in_eager_calls_and_stands_in_reports(toy: Any) -> None:
     ran = toy.ran
     torch.erfc(X)
     assert toy.ran == ran
+
+
+def test_it_is_measured_and_profiled(toy: Any) -> None:
+    rows = measure_operations(["toy"], rounds=1, seconds=1e-6)
+    assert [(one.row, one.problem, one.wrong) for one in rows] == [
+        ("as is", "1001 numbers", None),
+        ("one minus", "1001 numbers", None),
+    ]
+    bt.enable()
+    with Recorder() as recorder:
+        for _ in range(8):
+            torch.erfc(X)
+    trials = [one.name for one in recorder.profile.marks if one.track == "trials"]
+    assert any("1001 numbers" in one for one in trials)
 
 
 def test_a_wrong_row_is_found(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,10 @@ class Operation(ABC, Generic[P]):
     def clear(self) -> None:
         """Free what calls have kept."""
 
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return calls that `bestof bench operation` measures: arguments of `call`, by a name."""
+        return {}
+
     def flops(self, _problem: P) -> float | None:
         """Return the multiplications and additions of a call; None if they tell nothing."""
         return None

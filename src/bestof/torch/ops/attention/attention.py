@@ -188,6 +188,12 @@ class Attention(Operation[AttentionProblem]):
         return Look.of(operands.tensors, operands.mask, problem.causal), operands.scale
 
 
+def random(batch: int, heads: int, tokens: int, size: int, seed: int) -> Tensor:
+    """Return the same random numbers at each call, token after token."""
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, tokens, heads, size, generator=numbers).transpose(1, 2)
+
+
 def scale_of(problem: AttentionProblem, operands: Operands) -> float:
     """Return the factor of the scores."""
     return problem.size**-0.5 if operands.scale is None else operands.scale

@@ -18,9 +18,11 @@ from bestof.torch.ops.attention.attention import (
     Tensors,
     addresses,
     mask_dtype,
+    random,
     scale_of,
 )
 from bestof.torch.ops.attention.comparison import Terms, compare_results
+from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits, fits_backward
 from bestof.torch.ops.originals import Original
@@ -76,6 +78,16 @@ class AttentionBackward(Attention):
         terms = q.shape[2] * q.shape[1] / k.shape[1]  # of a sum over the queries of shared heads
         size = 1.0 + q.shape[3] * v.abs().max().float() * largest
         return torch.finfo(q.dtype).eps * 8 * terms * gradient.abs().max().float() * size
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return the gradients of the examples of the forward pass."""
+        forward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        found = {}
+        for name, (q, k, v, *others) in AttentionForward().examples().items():
+            out, logsumexp = forward(q, k, v)
+            gradient = random(q.shape[0], q.shape[1], q.shape[2], q.shape[3], 3)
+            found[name] = (gradient, q, k, v, out, logsumexp, *others)
+        return found
 
     def compare(
         self,

@@ -18,6 +18,7 @@ from bestof.torch.ops.attention.attention import (
     Tensors,
     addresses,
     mask_dtype,
+    random,
     scale_of,
 )
 from bestof.torch.ops.attention.comparison import Terms, compare_results
@@ -76,6 +77,19 @@ class AttentionForward(Attention):
         q, k, v = operands.tensors
         scores = q.shape[-1] * q.abs().max() * k.abs().max()
         return torch.finfo(q.dtype).eps * 8 * (1.0 + v.abs().max() + scores).float()
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return attention of BERT-base, and of a longer text."""
+        return {
+            f"{batch} x {heads} heads of {size}, {tokens} tokens": (
+                *(random(batch, heads, tokens, size, seed) for seed in range(3)),
+                0.0,
+                False,
+                None,
+                None,
+            )
+            for batch, heads, tokens, size in ((8, 12, 128, 64), (1, 12, 1024, 64))
+        }
 
     def compare(
         self,

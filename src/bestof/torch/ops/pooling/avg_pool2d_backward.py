@@ -17,7 +17,7 @@ from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.pooling.avg_pool2d import AvgPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
 from bestof.torch.ops.pooling.image import (
     dtype_of,
     is_dense,
@@ -25,7 +25,7 @@ from bestof.torch.ops.pooling.image import (
     planes_of,
     rows_of,
 )
-from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.pooling.pooling import Pooling, image
 from bestof.torch.ops.row import Row
 
 
@@ -94,6 +94,14 @@ class AvgPool2dBackward(Pooling[AvgPoolProblem]):
         if tuple(gradient.shape) != pooled_shape(problem):
             return None
         return Call(problem, (gradient, image))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return gradients of poolings of large images by two windows."""
+        found = {}
+        for name, (x, *window) in AvgPool2d().examples().items():
+            size = torch.nn.functional.avg_pool2d(x, *window).shape
+            found[name] = (image(size), x, *window)
+        return found
 
     def compare(
         self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor

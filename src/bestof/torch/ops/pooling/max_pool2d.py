@@ -30,7 +30,7 @@ from bestof.torch.ops.pooling.image import (
     rows_of,
     words,
 )
-from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling, image
 from bestof.torch.ops.row import Row
 
 Pooled = tuple[Tensor, Tensor]
@@ -129,6 +129,14 @@ class MaxPool2d(Pooling[MaxPoolProblem]):
             torch.get_num_threads(),
         )
         return Call(problem, (image,)) if pooled_shape(problem) else None
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return poolings of large images by two windows."""
+        return {
+            f"{name}, {text}": (image(shape), *window, (1, 1), False)
+            for name, shape in IMAGES.items()
+            for text, window in WINDOWS.items()
+        }
 
     def compare(
         self, _row: Any, _original: Any, _args: Any, expected: Pooled, got: Pooled

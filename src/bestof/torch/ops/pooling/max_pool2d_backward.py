@@ -14,8 +14,8 @@ from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import dtype_of, is_dense, like_rows
-from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, pooled_shape
-from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, pooled_shape
+from bestof.torch.ops.pooling.pooling import Pooling, image
 from bestof.torch.ops.row import Row
 
 
@@ -87,6 +87,14 @@ class MaxPool2dBackward(Pooling[MaxPoolProblem]):
         if tuple(gradient.shape) != pooled_shape(problem):
             return None
         return Call(problem, (gradient, image, indices))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return gradients of poolings of large images by two windows."""
+        found = {}
+        for name, (x, *window) in MaxPool2d().examples().items():
+            maxima, indices = torch.nn.functional.max_pool2d_with_indices(x, *window)
+            found[name] = (image(maxima.shape), x, *window, indices)
+        return found
 
     def compare(
         self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor

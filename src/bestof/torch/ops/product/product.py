@@ -178,6 +178,20 @@ class Product(Operation[ProductProblem]):
         """Free all packed matrices."""
         self.packed.clear()
 
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return linear layers of BERT-base, and few rows of large weights."""
+        numbers = torch.Generator().manual_seed(0)
+        sizes = (1024, 768, 768), (1024, 768, 3072), (1024, 3072, 768), (4, 2048, 2048)
+        return {
+            f"linear, {m} x {k} to {n}": (
+                1,
+                torch.randn(n, generator=numbers),
+                torch.randn(m, k, generator=numbers),
+                torch.randn(n, k, generator=numbers).t(),
+            )
+            for m, k, n in sizes
+        }
+
     def flops(self, problem: ProductProblem) -> float:
         """Return the multiplications and additions of a product, without the bias."""
         return float(problem.flops)

@@ -1,0 +1,132 @@
+"""Measure every row of the operations of eager calls, on examples of the operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
+from bestof.bench.quartiles import Quartiles
+from bestof.errors import InvalidArgument
+from bestof.torch.dispatch.operation_verifier import OperationVerifier
+from bestof.torch.dispatch.tried import Tried
+from bestof.torch.ops import table
+from bestof.torch.ops.operation import Call, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class RowTime:
+    """One row of one operation on one example.
+
+    seconds: the median call. ratio: the time of PyTorch's own kernel over that of the row, in the
+    same round; the median over the rounds, with half the distance between the quartiles. wrong: how
+    the result differs from that of PyTorch's own kernel, None if it agrees.
+    """
+
+    operation: str
+    example: str
+    problem: str
+    row: str
+    threads: int
+    seconds: float
+    ratio: float
+    spread: float
+    wrong: str | None
+
+
+def measure_operations(
+    names: Sequence[str] = (),
+    *,
+    rounds: int = 9,
+    seconds: float = 0.02,
+    level: Accuracy = DEFAULT_ACCURACY,
+    clock: Callable[[], float] = perf_counter,
+) -> tuple[RowTime, ...]:
+    """Run every row that is tried for an example, in turn, and compare its first result.
+
+    names: of operations; all of them if there are none. seconds: of each row in a round.
+    Raises InvalidArgument for unknown operations, and for numbers that are not positive.
+    """
+    if rounds < 1 or not seconds > 0:
+        raise InvalidArgument("rounds, seconds: expected positive numbers")
+    known = {one.name: one for one in table.OPERATIONS}
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(
+                f"there is no operation {name!r}; expected one of {', '.join(map(repr, known))}"
+            )
+    return tuple(
+        time
+        for name in names or known
+        for time in _of_operation(known[name], rounds, seconds, level, clock)
+    )
+
+
+def _of_operation(
+    operation: Operation[Any],
+    rounds: int,
+    seconds: float,
+    level: Accuracy,
+    clock: Callable[[], float],
+) -> Iterable[RowTime]:
+    kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
+    verifier = OperationVerifier(operation, operation.original(kernels))
+    with torch.no_grad():
+        for example, arguments in operation.examples().items():
+            call = operation.call(level, *arguments)
+            if call is not None:
+                runs = _runs(operation, verifier, call)
+                wrong = {name: _compared(verifier, name, call) for name in runs}
+                times: dict[str, list[float]] = {name: [] for name in runs}
+                for _ in range(rounds):
+                    for name, run in runs.items():
+                        times[name].append(_burst(run, seconds, clock))
+                own = times[operation.rows[0].name]
+                for name, taken in times.items():
+                    ratio = Quartiles.of([one / mine for one, mine in zip(own, taken, strict=True)])
+                    yield RowTime(
+                        operation.name,
+                        example,
+                        str(call.problem),
+                        name,
+                        torch.get_num_threads(),
+                        Quartiles.of(taken).middle,
+                        ratio.middle,
+                        ratio.spread,
+                        wrong[name],
+                    )
+
+
+def _runs(
+    operation: Operation[Any], verifier: OperationVerifier, call: Call
+) -> dict[str, Callable[[], Any]]:
+    args = (call.problem, *call.operands)
+    return {
+        row.name: lambda name=row.name: verifier.run(name, 0, args)  # type: ignore[misc]
+        for row in operation.rows
+        if Tried(row)(call.problem)
+    }
+
+
+def _compared(verifier: OperationVerifier, name: str, call: Call) -> str | None:
+    args = (call.problem, *call.operands)
+    if verifier.trusts(name):
+        return None
+    expected = verifier.expect(0, args)
+    return verifier.judge(name, 0, args, expected, verifier.run(name, 0, args)).wrong  # type: ignore[arg-type]
+
+
+def _burst(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
+    """Return the median seconds of calls for so long, after one call that does not count."""
+    run()
+    times: list[float] = []
+    begin = clock()
+    while not times or clock() - begin < seconds:
+        started = clock()
+        run()
+        times.append(clock() - started)
+    return Quartiles.of(times).middle
