@@ -8,6 +8,7 @@ from bestof.torch.frozen_norm import frozen_batch_norm
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.summary import PassSummary, Summary, summary
+from bestof_autoload import resume
 
 __all__ = [
     "OptimizedModel",
@@ -25,3 +26,5 @@ __all__ = [
     "summary",
     "tune_dataloader",
 ]
+
+resume()  # this import may have been the first one of PyTorch, in a process with BESTOF=on

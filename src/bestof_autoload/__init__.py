@@ -1,0 +1,49 @@
+"""Tunes every process that imports PyTorch, if the environment variable BESTOF asks for it.
+
+PyTorch calls `tune` at the end of `import torch`, by the entry point group `torch.backends`. This
+package stands beside `bestof`, because a process that does not ask shall not import it: without the
+variable, `tune` takes some microseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_OFF = ("", "0", "off")
+_ON = ("1", "on")
+_waits: list[str] = []
+
+
+def tune() -> None:
+    """Enable bestof as BESTOF says: `on`, or the path of a configuration in JSON.
+
+    What goes wrong is told on the standard error output. The program runs on without bestof.
+    """
+    wanted = os.environ.get("BESTOF", "").strip()
+    if wanted.lower() in _OFF:
+        return
+    integration = sys.modules.get("bestof.torch")
+    if integration is not None and not hasattr(integration, "set_config"):
+        _waits.append(wanted)  # it imports PyTorch at present, and calls `resume` at its end
+        return
+    _enable(wanted)
+
+
+def resume() -> None:
+    """Do what `tune` could not do while `bestof.torch` was being imported."""
+    while _waits:
+        _enable(_waits.pop())
+
+
+def _enable(wanted: str) -> None:
+    try:
+        from bestof import torch as integration  # noqa: PLC0415 - slow; only if it is wanted
+
+        integration.set_config(None if wanted.lower() in _ON else wanted)
+    except Exception as error:  # `import torch` must not fail
+        print(
+            f"bestof: PyTorch is not tuned, although BESTOF={wanted}: "
+            f"{type(error).__name__}: {error}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,97 @@
+"""BESTOF=on tunes every process that imports PyTorch, and no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+CONVOLVE = """
+import torch
+x, w = torch.randn(1, 8, 12, 12), torch.randn(8, 8, 3, 3)
+for _ in range(4):
+    torch.conv2d(x, w)
+import sys
+tuned = sys.modules.get("bestof.torch")
+print(None if tuned is None else tuned.summary().layers)
+"""
+
+
+def run(program: str, wanted: str | None, *arguments: str) -> tuple[str, str]:
+    """Return what a program prints on both outputs."""
+    environment = {name: text for name, text in os.environ.items() if name != "BESTOF"}
+    environment["BESTOF_STORE"] = "off"
+    if wanted is not None:
+        environment["BESTOF"] = wanted
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+        timeout=240,
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wanted", "layers"), [(None, "None"), ("", "None"), ("off", "None"), ("on", "1"), ("1", "1")]
+)
+def test_the_variable_decides(wanted: str | None, layers: str) -> None:
+    assert run(CONVOLVE, wanted) == (layers, "")
+
+
+def test_a_configuration_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "bestof.json"
+    file.write_text('{"kernel": {"enable": false}, "layout": {"enable": true}}')
+    assert run(CONVOLVE, str(file)) == ("0", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [(None, "InvalidArgument"), ("{", "InvalidArgument"), ('{"kernels": {}}', "unknown key")],
+)
+def test_what_is_wrong_is_told_and_the_program_runs(
+    text: str | None, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bestof.json"
+    if text is not None:
+        file.write_text(text)
+    printed, said = run(CONVOLVE, str(file))
+    assert printed == "0"
+    assert said.startswith(f"bestof: PyTorch is not tuned, although BESTOF={file}: ")
+    assert told in said
+    assert len(said.splitlines()) == 1
+
+
+def test_bestof_may_be_imported_first() -> None:
+    assert run("import bestof.torch" + CONVOLVE, "on") == ("1", "")
+
+
+def test_a_spawned_process_is_tuned() -> None:
+    """Its own code calls nothing of bestof."""
+    program = """
+import subprocess, sys
+print(subprocess.run([sys.executable, "-c", sys.argv[1]], capture_output=True, text=True).stdout)
+"""
+    assert run(program, "on", CONVOLVE)[0] == "1"
+
+
+def test_without_the_variable_nothing_of_bestof_is_imported() -> None:
+    program = """
+import sys
+from importlib.metadata import entry_points
+(one,) = entry_points(group="torch.backends", name="bestof")
+one.load()()
+print([name for name in sys.modules if name.partition(".")[0] == "bestof"])
+"""
+    assert run(program, None) == ("[]", "")
+
+
+def test_pytorch_finds_the_entry_point() -> None:
+    (found,) = entry_points(group="torch.backends", name="bestof")
+    assert found.value == "bestof_autoload:tune"
