@@ -19,17 +19,22 @@ from bestof.errors import NoAlternative, TorchError
 from bestof.kernels import isa
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.one_dimension import flattened, heightened, spread
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import LayerProblem
 from bestof.torch.convolution.recognition import (
+    PLAIN,
     Geometry,
+    Mask,
     backward_of,
     is_bias,
     is_gradient,
+    is_worth,
     look_of,
     problem_of,
 )
 from bestof.torch.convolution.shortcut import Met, Shortcut
+from bestof.torch.convolution.transposed import TransposedConvolution
 from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
@@ -94,6 +99,7 @@ class ConvolutionOverride:
         self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
         self.originals = replace(originals(device.key), packed=self.packed)
         self.layer = ConvolutionLayer(self.originals, device)
+        self.transposed = TransposedConvolution(self.layer, device)
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
         self._shim = None
@@ -173,19 +179,75 @@ class ConvolutionOverride:
                 *(input, weight, bias, stride, padding, dilation),
                 *(transposed, output_padding, groups),
             )
-        if transposed or len(stride) != 2:  # 2.9 microseconds in place of 6 to 9
+        if transposed or len(stride) != 2:
+            arguments = (input, weight, bias, stride, padding, dilation)
+            found = None
+            if is_worth(input, weight) and self.device is CPU:
+                found = self._of_another_form(*arguments, transposed, output_padding, groups)
+            if found is not None:
+                return found
             return self._as_is(  # type: ignore[no-any-return]
-                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+                *arguments, transposed, output_padding, groups
             )
+        wanted = input.requires_grad, weight.requires_grad
+        found = self._ordinary(input, weight, bias, (stride, padding, dilation, groups), wanted)
+        if found is not None:
+            return found
+        return self.originals.convolution(  # type: ignore[no-any-return]
+            input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+        )
+
+    def _of_another_form(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+    ) -> Tensor | None:
+        """Return the output of a convolution that is not 2-D, or is transposed; None if PyTorch
+        answers."""
+        wanted = input.requires_grad, weight.requires_grad  # which views made here do not tell
+        is_line = len(stride) == 1
+        if is_line:
+            views = spread(input, weight, stride, padding, dilation, output_padding)
+            if views is None:
+                return None
+            input, weight, stride, padding, dilation, output_padding = views
+        geometry = (stride, padding, dilation, groups)
+        if len(stride) != 2:
+            return None
+        if transposed:
+            output = self.transposed.forward(
+                self._accuracy, input, weight, bias, geometry, output_padding
+            )
+        else:
+            output = self._ordinary(input, weight, bias, geometry, wanted)
+        return flattened(output) if is_line else output
+
+    def _ordinary(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        wanted: tuple[bool, bool],
+    ) -> Tensor | None:
+        """Return the output of a 2-D convolution; None if PyTorch answers.
+
+        wanted: whether input and weight require gradients.
+        """
         shim = self._shim if self._is_shim_in else None
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
-        found = self._find_forward(input, weight, bias, (stride, padding, dilation, groups))
+        found = self._find_forward(input, weight, bias, geometry, wanted)
         if found is None:
-            return self.originals.convolution(  # type: ignore[no-any-return]
-                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-            )
+            return None
         layer = self.layer
         if found.native is not None and shim is not None and shim.refused:
             return layer.forward_unseen(found, input, weight, bias)
@@ -193,16 +255,14 @@ class ConvolutionOverride:
         # so is answered right all the same, as PyTorch would.
         is_noted = (
             shim is not None
-            and (not torch.is_grad_enabled() or (input.requires_grad and weight.requires_grad))
+            and (not torch.is_grad_enabled() or all(wanted))
             and (found.chosen or self._may_answer(shim, found, input, weight, bias))
             and shim.note(generation, found.counts, found.native)
         )
         try:
             return (layer.ask_forward if is_noted else layer.forward)(found, input, weight, bias)
         except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
-            return self.originals.convolution(  # type: ignore[no-any-return]
-                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-            )
+            return None
         except BaseException:
             layer.catch_up()
             raise
@@ -238,52 +298,120 @@ class ConvolutionOverride:
         )
 
     def _find_forward(
-        self, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        requires_grad: tuple[bool, bool],
     ) -> Shortcut | None:
         """Return how a forward pass is computed; None if by PyTorch."""
         call = (self.device, self._accuracy, input, weight, bias is not None, geometry)
         look = look_of(*call)
         if look is None or not (bias is None or is_bias(self.device, bias, weight)):
             return None
-        is_trained = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
+        is_trained = torch.is_grad_enabled() and any(requires_grad)
 
         def recognize() -> Met | None:
             problem = problem_of(*call)
             if problem is None or not is_trained:
                 return problem
-            return LayerProblem(problem, input.requires_grad, weight.requires_grad)
+            return LayerProblem(problem, *requires_grad)
 
-        wanted = (input.requires_grad, weight.requires_grad) if is_trained else None
+        wanted = requires_grad if is_trained else None
         return self.layer.find_forward((look, wanted), recognize)
 
     def _backward(self, *arguments: Any) -> Gradients:
         if are_modes_on():
             return without_modes(self._backward, *arguments)
-        grad_output, input, weight, bias_sizes, stride, padding, dilation = arguments[:7]
-        transposed, _, groups, output_mask = arguments[7:]
-        found = look = None
+        found = None
+        if arguments[7] or len(arguments[4]) != 2:  # transposed, or not 2-D
+            if self.device is CPU and is_worth(arguments[1], arguments[2]):
+                found = self._backward_of_another_form(*arguments)
+        else:
+            grad_output, input, weight, bias_sizes, *geometry = arguments[:7]
+            found = self._ordinary_backward(
+                grad_output,
+                input,
+                weight,
+                bias_sizes is not None and list(bias_sizes) != [0],  # [0]: no bias
+                (*geometry, arguments[9]),  # type: ignore[arg-type]
+                tuple(arguments[10]),  # type: ignore[arg-type]
+                (input.requires_grad, weight.requires_grad),
+            )
+        if found is not None:
+            return found
+        return self.originals.convolution_backward(*arguments)  # type: ignore[no-any-return]
+
+    def _backward_of_another_form(
+        self,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        bias_sizes: Sequence[int] | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+        output_mask: Sequence[bool],
+    ) -> Gradients | None:
+        """Return the gradients of a convolution that is not 2-D, or is transposed; None if PyTorch
+        answers."""
+        wanted = input.requires_grad, weight.requires_grad  # which views made here do not tell
+        is_line = len(stride) == 1
+        if is_line:
+            views = spread(input, weight, stride, padding, dilation, output_padding)
+            if views is None or type(grad_output) not in PLAIN or grad_output.dim() != 3:
+                return None
+            input, weight, stride, padding, dilation, output_padding = views
+            grad_output = heightened(grad_output)
+        geometry = (stride, padding, dilation, groups)
+        mask: Mask = tuple(output_mask)  # type: ignore[assignment]
+        if len(stride) != 2:
+            return None
+        if transposed:
+            found = self.transposed.backward(
+                self._accuracy, grad_output, input, weight, geometry, output_padding, mask
+            )
+        else:
+            has_bias = bias_sizes is not None and list(bias_sizes) != [0]
+            found = self._ordinary_backward(
+                grad_output, input, weight, has_bias, geometry, mask, wanted
+            )
+        if found is None or not is_line:
+            return found
+        return flattened(found[0]), flattened(found[1]), found[2]
+
+    def _ordinary_backward(
+        self,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        has_bias: bool,
+        geometry: Geometry,
+        mask: Mask,
+        wanted: tuple[bool, bool],
+    ) -> Gradients | None:
+        """Return the gradients of a 2-D convolution; None if PyTorch answers.
+
+        wanted: whether input and weight require gradients.
+        """
         shim = self._shim if self._is_shim_in else None
         generation = 0 if shim is None else shim.generation  # as in a forward pass
-        mask = tuple(output_mask)
-        if not transposed and is_gradient(self.device, grad_output, input):
-            has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # [0]: no bias
-            geometry = (stride, padding, dilation, groups)
-            call = (self.device, self._accuracy, input, weight, has_bias, geometry)
-            look = look_of(*call)
-        if look is not None:
-            found = self.layer.find_backward(
-                (
-                    look,
-                    grad_output.shape,
-                    grad_output.stride(),
-                    input.requires_grad,
-                    weight.requires_grad,
-                    mask,
-                ),
-                lambda: backward_of(problem_of(*call), grad_output, input, weight, mask),
-            )
+        if not is_gradient(self.device, grad_output, input):
+            return None
+        call = (self.device, self._accuracy, input, weight, has_bias, geometry)
+        look = look_of(*call)
+        if look is None:
+            return None
+        found = self.layer.find_backward(
+            (look, grad_output.shape, grad_output.stride(), *wanted, mask),
+            lambda: backward_of(problem_of(*call), grad_output, wanted, mask),
+        )
         if found is None:
-            return self.originals.convolution_backward(*arguments)  # type: ignore[no-any-return]
+            return None
         layer = self.layer
         is_noted = shim is not None and found.chosen and shim.note(generation, found.counts, None)
         try:
@@ -291,7 +419,7 @@ class ConvolutionOverride:
                 found, grad_output, input, weight, mask
             )
         except NoAlternative:  # as in a forward pass
-            return self.originals.convolution_backward(*arguments)  # type: ignore[no-any-return]
+            return None
         except BaseException:
             layer.catch_up()
             raise

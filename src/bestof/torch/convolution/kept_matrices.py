@@ -22,7 +22,8 @@ _LOOKED_AT = 32  # forward passes between two looks for such matrices
 
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
-"""The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
+"""The address of the tensor, its shape and strides, and what the matrix depends on beside its values.
+A 1-D convolution makes a new view of its input in each pass, so the tensor object does not tell."""
 
 
 class _Made(NamedTuple):
@@ -98,7 +99,7 @@ class KeptMatrices(SourceCache[Key, _Made]):
 
 
 def _key(source: Tensor, geometry: Hashable) -> Key:
-    return id(source), tuple(source.shape), source.stride(), geometry
+    return source.data_ptr(), tuple(source.shape), source.stride(), geometry
 
 
 def _owner(source: Tensor) -> Owner:

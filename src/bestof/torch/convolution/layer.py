@@ -19,6 +19,7 @@ from bestof.torch.convolution.group import computes_jointly, shares_im2row
 from bestof.torch.convolution.kept_matrices import KeptMatrices
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.convolution.row import DIRECTIONS, Direction
 from bestof.torch.convolution.selectors import Way, group_selector, pass_selector
 from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.verifier import LayerVerifier
@@ -60,6 +61,7 @@ class ConvolutionLayer:
         self._compiled = {row.name: row for row in rows if row.compiled is not None}
         self._forward: dict[Hashable, Shortcut | None] = {}
         self._backward: dict[Hashable, Shortcut | None] = {}
+        self._alone: dict[Hashable, Shortcut | None] = {}
         self.forget: Callable[[], object] = lambda: None
         """Called after every decision, for what else remembers decisions."""
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
@@ -128,6 +130,26 @@ class ConvolutionLayer:
         _remember(known, key, found)
         return found
 
+    def find_alone(
+        self, direction: Direction, key: Hashable, recognize: Callable[[], ConvProblem | None]
+    ) -> Shortcut | None:
+        """Return the same for one pass without its sisters, as transposed convolutions ask for it.
+
+        `recognize` returns the problem of the pass.
+        """
+        known, place = self._alone, (direction, key)
+        try:
+            return known[place]
+        except KeyError:
+            problem = recognize()
+        found = None
+        if problem is not None:
+            selector, calls = self.passes[DIRECTIONS.index(direction)]
+            chosen = selector.chosen(problem) == AS_IS
+            found = Shortcut.of(problem, problem, [calls.counter(problem)], chosen)
+        _remember(known, place, found)
+        return found
+
     def forward(
         self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
@@ -182,7 +204,7 @@ class ConvolutionLayer:
             self._forget()
 
     def _forget(self) -> None:
-        self._forward, self._backward = {}, {}
+        self._forward, self._backward, self._alone = {}, {}, {}
         self.forget()
 
     def _forward_shortcut(self, met: Met) -> Shortcut:
