@@ -24,9 +24,8 @@ from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Times, least, times_of
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
-from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.originals import Originals, originals
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.override import originals
 
 # The least seconds of one measurement. Two calls are always made.
 _LEAST = 0.004

@@ -27,6 +27,7 @@ from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
 from bestof.torch.dispatch.override import Override
+from bestof.torch.dispatch.volumes import VolumeConvolution
 from bestof.torch.layout.interception import tune_layouts
 from bestof.torch.ops import table
 from bestof.torch.override import ConvolutionOverride
@@ -206,13 +207,14 @@ def _apply() -> None:
         if _State.override is None:
             _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
             _State.override = ConvolutionOverride()
+        if not _State.overrides:  # before any is in, while the kernels in place are PyTorch's
+            _State.overrides = tuple(map(Override, table.OPERATIONS))
+            _State.override.volumes = VolumeConvolution(_State.overrides)
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
         for override in convolution_overrides():
             override.configure(within)
             override.register()
-        if not _State.overrides:
-            _State.overrides = tuple(map(Override, table.OPERATIONS))
         for one in _State.overrides:
             one.configure(within)
         _tell_left_out()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,11 +14,11 @@ from torch import Tensor
 
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
-from bestof.errors import NoAlternative, TorchError
+from bestof.errors import NoAlternative
 from bestof.kernels import isa
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
-from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.one_dimension import flattened, heightened, spread
+from bestof.torch.convolution.originals import OPERATORS, Originals, originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import LayerProblem
 from bestof.torch.convolution.recognition import (
@@ -36,27 +35,13 @@ from bestof.torch.convolution.recognition import (
 from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.transposed import TransposedConvolution
 from bestof.torch.device import CPU, Device
+from bestof.torch.dispatch.volumes import VolumeConvolution
 from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.rehearsal import Rehearsals, agree
 from bestof.torch.shim import ConvolutionShim, computed_by, make_shim
 
 _Library: Any = torch.library.Library  # has no annotations
-_OPERATIONS = ("aten::convolution", "aten::convolution_backward")
-
-
-def originals(key: str = "CPU") -> Originals:
-    """Return the kernels in place at present for a dispatch key.
-
-    They are PyTorch's own unless something was enabled before. Raises TorchError if PyTorch cannot
-    hand its kernels out.
-    """
-    if not hasattr(torch.library, "get_kernel"):
-        raise TorchError(
-            f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which bestof keeps "
-            f"PyTorch's own convolution as the first alternative; install torch 2.13 or newer"
-        )
-    return Originals(*(_original(name, key) for name in _OPERATIONS))
 
 
 def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
@@ -73,12 +58,6 @@ def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
 def _convolution_of_pytorch(*arguments: Any) -> Any:
     convolution: Any = torch._convolution
     return convolution(*arguments, False, False, False, False)  # which are for CUDA
-
-
-def _original(name: str, key: str) -> Any:
-    call = torch.library.get_kernel(name, key).call_boxed
-    keyset = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-    return partial(call, keyset)
 
 
 class ConvolutionOverride:
@@ -100,6 +79,8 @@ class ConvolutionOverride:
         self.originals = replace(originals(device.key), packed=self.packed)
         self.layer = ConvolutionLayer(self.originals, device)
         self.transposed = TransposedConvolution(self.layer, device)
+        self.volumes: VolumeConvolution | None = None
+        """Answers 3-D convolutions; None if PyTorch does."""
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
         self._shim = None
@@ -134,7 +115,7 @@ class ConvolutionOverride:
             self._is_shim_in = self._shim.put_in()
         if not self._is_shim_in:
             self._put_in()
-        for name in _OPERATIONS:
+        for name in OPERATORS:
             keep_kernel(name, self.device.key)
 
     def _put_in(self) -> None:
@@ -219,6 +200,8 @@ class ConvolutionOverride:
                 return None
             input, weight, stride, padding, dilation, output_padding = views
         geometry = (stride, padding, dilation, groups)
+        if len(stride) == 3 and not transposed and self.volumes is not None:
+            return self.volumes.forward(input, weight, bias, geometry)
         if len(stride) != 2:
             return None
         if transposed:
@@ -335,8 +318,8 @@ class ConvolutionOverride:
                 input,
                 weight,
                 bias_sizes is not None and list(bias_sizes) != [0],  # [0]: no bias
-                (*geometry, arguments[9]),  # type: ignore[arg-type]
-                tuple(arguments[10]),  # type: ignore[arg-type]
+                (*geometry, arguments[9]),
+                tuple(arguments[10]),
                 (input.requires_grad, weight.requires_grad),
             )
         if found is not None:
@@ -369,6 +352,8 @@ class ConvolutionOverride:
             grad_output = heightened(grad_output)
         geometry = (stride, padding, dilation, groups)
         mask: Mask = tuple(output_mask)  # type: ignore[assignment]
+        if len(stride) == 3 and not transposed and self.volumes is not None:
+            return self.volumes.backward(grad_output, input, weight, geometry, mask)
         if len(stride) != 2:
             return None
         if transposed:

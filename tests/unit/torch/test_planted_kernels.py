@@ -18,6 +18,7 @@ from bestof.torch.convolution.alternative import DIRECT, Alternative
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 from bestof.torch.convolution.decisions import SHARED
 from bestof.torch.convolution.layer import ConvolutionLayer
+from bestof.torch.convolution.originals import originals
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.convolution.selectors import pass_selector
 from bestof.torch.convolution.verifier import PassVerifier
@@ -28,7 +29,6 @@ from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, as_is
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import Product
 from bestof.torch.ops.row import Row
-from bestof.torch.override import originals
 
 CALLS = 30
 Fault = Callable[[Tensor, Sequence[Tensor]], Any]

@@ -14,10 +14,10 @@ import bestof.torch as integration
 from bestof.kernels import Conv2dPlan, algorithms
 from bestof.selection import Fixed, use_policy
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue, catalogues
+from bestof.torch.convolution.originals import originals
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 from bestof.torch.ops.product.product import Product
-from bestof.torch.override import originals
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.run.program import Program
 

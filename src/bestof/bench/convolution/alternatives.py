@@ -17,10 +17,9 @@ from bestof.errors import InvalidArgument, TorchError
 from bestof.selection.policies import Race
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, Catalogue
-from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.originals import Originals, originals
 from bestof.torch.convolution.problem import ConvProblem, parse_conv
 from bestof.torch.enable import convolution_override
-from bestof.torch.override import originals
 
 PASSES = tuple(catalogue.direction for catalogue in CATALOGUES)
 

@@ -22,8 +22,8 @@ _LOOKED_AT = 32  # forward passes between two looks for such matrices
 
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
-"""The address of the tensor, its shape and strides, and what the matrix depends on beside its values.
-A 1-D convolution makes a new view of its input in each pass, so the tensor object does not tell."""
+"""The address of the tensor, its shape and strides, and what else the matrix depends on. A 1-D
+convolution makes a new view of its input in each pass, so the tensor object does not tell."""
 
 
 class _Made(NamedTuple):
@@ -39,8 +39,8 @@ class KeptMatrices(SourceCache[Key, _Made]):
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing, if its input does not outlive it. A program may write each batch into the same
     memory: then the matrix leaves after about 256 forward passes. Autograd gives the backward pass
-    the tensor object of the forward pass. If hooks on saved tensors replace it, nothing is found,
-    and the backward pass builds the matrix again.
+    the tensor of the forward pass. If hooks on saved tensors replace it by a copy, nothing is
+    found, and the backward pass builds the matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the

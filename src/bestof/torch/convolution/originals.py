@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+
+from bestof.errors import TorchError
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
+
+OPERATORS = ("aten::convolution", "aten::convolution_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +31,23 @@ class Originals:
     convolution: Callable[..., Any]
     convolution_backward: Callable[..., Any]
     packed: PackedWeightsCache | None = None
+
+
+def originals(key: str = "CPU") -> Originals:
+    """Return the kernels in place at present for a dispatch key.
+
+    They are PyTorch's own unless something was enabled before. Raises TorchError if PyTorch cannot
+    hand its kernels out.
+    """
+    if not hasattr(torch.library, "get_kernel"):
+        raise TorchError(
+            f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which bestof keeps "
+            f"PyTorch's own convolution as the first alternative; install torch 2.13 or newer"
+        )
+    return Originals(*(_original(name, key) for name in OPERATORS))
+
+
+def _original(name: str, key: str) -> Any:
+    call = torch.library.get_kernel(name, key).call_boxed
+    keyset = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return partial(call, keyset)

@@ -113,7 +113,10 @@ class TransposedConvolution:
         if mask[1]:
             of_weight = find("weight gradient", key, lambda: recognize("weight gradient"))
         found = [one for one in (of_input, of_weight) if one is not None]
-        if len(found) < sum(mask[:2]) or all([_is_pytorchs_turn(one) for one in found]):
+        if len(found) < sum(mask[:2]):
+            return None
+        turns = [_is_pytorchs_turn(one) for one in found]
+        if all(turns):
             return None
         gradient = grad_output.contiguous(memory_format=last)
         grad_input = grad_weight = None

@@ -46,7 +46,7 @@ class Override:
         kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
         self.original = operation.original(kernels)
         self._first = partial(kernels[0].call_boxed, KEYS)
-        self.shim = make_operators(operation, self._answer, kernels)
+        self.shim = None if operation.part else make_operators(operation, self._answer, kernels)
         self._python = None
         if self.shim is None and _is_plain(operation):
             self._python = PythonKernel(operation.operator, self._answer)
@@ -111,6 +111,7 @@ class Override:
         self._is_wanted = True
         if self._python is not None:
             self._python.register()
+        if self._python is not None or self.operation.part:
             self._is_in = True
         elif self.shim is not None and not self._is_in:
             PythonKernel(self.operation.operators[0], self._first).warn_early()
@@ -126,6 +127,15 @@ class Override:
         if self.shim is not None:
             self.shim.take_out()
         self.operation.clear()
+
+    def call(self, *arguments: Any) -> Call | None:
+        """Return the call that the operation chooses for; None while the override is out."""
+        return self.operation.call(self._level, *arguments) if self._is_in else None
+
+    def answer(self, call: Call) -> Any:
+        """Return what the operator returns. Raises NoAlternative if all rows fail."""
+        next(self.calls.counter(call.problem))
+        return self.selector(call.problem, *call.operands)
 
     def chosen(self, problem: Any) -> Row[Any] | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
@@ -209,7 +219,7 @@ class Override:
 
 def _is_plain(operation: Operation[Any]) -> bool:
     """Return whether Python's kernel of it is called with the arguments of `Operation.call`."""
-    if len(operation.operators) > 1:
+    if operation.part or len(operation.operators) > 1:
         return False
     return not any(one.kwarg_only for one in schema_of(operation.operator).arguments)
 

@@ -44,6 +44,8 @@ class Operation(ABC, Generic[P]):
     others: how many of the operands, the last ones, are no tensors.
     race: how a search compares the rows.
     patience: calls of a problem that take the decision of a neighbour; 0 without neighbours.
+    part: whether the operation is one form of its operator. The override of the operator then asks
+        for it; the operation has no kernel of its own.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Operation(ABC, Generic[P]):
     others: int = 0
     race: Race = RACE
     patience: int = 0
+    part: bool = False
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -6,6 +6,9 @@ from typing import Any
 
 from bestof.torch.ops.attention.backward import AttentionBackward
 from bestof.torch.ops.attention.forward import AttentionForward
+from bestof.torch.ops.convolution.conv3d import Conv3d
+from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
+from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d
 from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
@@ -22,4 +25,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     MaxPool2dBackward(),
     AvgPool2d(),
     AvgPool2dBackward(),
+    Conv3d(),
+    Conv3dInputGradient(),
+    Conv3dWeightGradient(),
 )

@@ -1,0 +1,74 @@
+"""The rows of a pass of 3-D convolutions: PyTorch's own, and those of a pass of planes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from bestof.torch.convolution import onednn
+from bestof.torch.convolution.alternative import Alternative
+from bestof.torch.convolution.catalogue import Catalogue
+from bestof.torch.convolution.estimate import operand_bytes
+from bestof.torch.convolution.lowered import scratch_limit
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.volume_problem import VolumeProblem
+from bestof.torch.ops.row import Row
+
+_NAME = "planes: "
+
+# Those that move elements around before they multiply: planes are such a copy already.
+_COPYING = ("im2col", "fft", "swap: ")
+
+PlanesOf = Callable[[VolumeProblem], ConvProblem | None]
+
+
+def plane_rows(
+    catalogue: Catalogue,
+    planes_of: PlanesOf,
+    run: Callable[[Alternative], Callable[..., Tensor]],
+) -> tuple[Row[VolumeProblem], ...]:
+    """Return a row for each alternative of the 2-D pass that can win on planes.
+
+    planes_of: returns the 2-D problem, or None if there is none. run: returns the function of the
+    row from the alternative.
+    """
+
+    def row(one: Alternative) -> Row[VolumeProblem]:
+        def supports(problem: VolumeProblem) -> bool:
+            planes = planes_of(problem)
+            return (
+                planes is not None
+                and one.supports(planes)
+                and (
+                    one is not catalogue.alternatives[0]
+                    or onednn.serves(planes, catalogue.direction)
+                )
+                and operand_bytes(planes) <= scratch_limit(problem_of_volume(problem))
+            )
+
+        def promising(problem: VolumeProblem) -> bool:
+            planes = planes_of(problem)
+            return planes is not None and one.name in catalogue.promising(planes)
+
+        return Row(_NAME + one.name, run(one), supports, promising, accuracy=one.accuracy)
+
+    return tuple(row(one) for one in catalogue.alternatives if not one.name.startswith(_COPYING))
+
+
+def problem_of_volume(problem: VolumeProblem) -> ConvProblem:
+    """Return a 2-D problem whose operands have the bytes of those of a 3-D one."""
+    n, c, d, h, w = problem.input_shape
+    k, group, taps, r, s = problem.weight_shape
+    return problem.planes._replace(
+        input_shape=(n * d, c, h, w), weight_shape=(k, group * taps, r, s)
+    )
+
+
+def alternative_of(catalogue: Catalogue, name: str) -> Alternative:
+    """Return the alternative of the 2-D pass that a row runs; the first one for PyTorch's own."""
+    inner = name.removeprefix(_NAME)
+    return next(
+        (one for one in catalogue.alternatives if name != inner and one.name == inner),
+        catalogue.alternatives[0],
+    )
