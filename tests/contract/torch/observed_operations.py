@@ -47,6 +47,21 @@ OPERATIONS = {
         [(2, 8, 12, 12), (16, 8, 3, 3), (16,)],
         "aten::convolution",
     ),
+    "1-D convolution": Operation(
+        lambda x, w, b: torch.conv1d(x, w, b, padding=1),
+        [(2, 8, 24), (16, 8, 3), (16,)],
+        "aten::convolution",
+    ),
+    "transposed convolution": Operation(
+        lambda x, w, b: torch.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1),
+        [(2, 16, 6, 6), (16, 8, 3, 3), (8,)],
+        "aten::convolution",
+    ),
+    "3-D convolution": Operation(
+        lambda x, w, b: torch.conv3d(x, w, b, padding=1),
+        [(2, 8, 5, 6, 6), (16, 8, 3, 3, 3), (16,)],
+        "aten::convolution",
+    ),
     "mm": Operation(torch.mm, [(96, 96), (96, 72)], "aten::mm"),
     "addmm": Operation(functional.linear, [(96, 96), (72, 96), (72,)], "aten::addmm"),
     "bmm": Operation(_bmm, [(3, 64, 64), (3, 64, 64)], "aten::bmm"),

@@ -24,10 +24,21 @@ def supports(direction: Direction) -> Callable[[ConvProblem], bool]:
             not problem.empty
             and not problem.channels_last
             and problem.input_shape[1] > 1
+            and not reads_strides(problem)
             and onednn.serves(_converted(problem), direction)
         )
 
     return answer
+
+
+def reads_strides(problem: ConvProblem) -> bool:
+    """Return whether a group's weights have strides that oneDNN 3.12 reads wrongly.
+
+    PyTorch takes weights for channels last whose strides differ only along a dimension of size 1.
+    oneDNN then takes those of one group for another's: PyTorch's own call on an image in channels
+    last is wrong too.
+    """
+    return problem.groups > 1 and problem.weight_layout == "other"
 
 
 def estimate(problem: ConvProblem) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.errors import NoAlternative
-from bestof.torch.convolution import onednn
+from bestof.torch.convolution import channels_last, onednn
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, Mask
 from bestof.torch.convolution.memory_format import Layout, layout_of, torch_format
 from bestof.torch.convolution.problem import ConvProblem
@@ -196,7 +196,9 @@ def _served(problem: ConvProblem, direction: Direction) -> ConvProblem | None:
     """Return the problem, unless PyTorch's ordinary kernel is not known to be right in channels
     last: its transposed one may take other code."""
     layouts = problem.input_layout, problem.weight_layout, problem.grad_layout
-    if "channels_last" in layouts and not onednn.serves(problem, direction):
+    if "channels_last" not in layouts:
+        return problem
+    if channels_last.reads_strides(problem) or not onednn.serves(problem, direction):
         return None
     return problem
 

@@ -13,7 +13,6 @@ from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.recognition import (
     LARGEST,
-    LEAST_PRODUCTS,
     PLAIN,
     are_usual,
 )
@@ -128,7 +127,7 @@ def volume_problem(
 ) -> VolumeProblem | None:
     """Return the problem of a 3-D convolution; None if PyTorch answers the call.
 
-    bestof chooses for large dense tensors of one dtype in channels first, on the CPU. A layer whose
+    bestof chooses for dense tensors of one dtype in channels first, on the CPU. A layer whose
     weight is in channels last is left to PyTorch.
     """
     if accuracy == "exact" or passes_through() or not (_is_volume(input) and _is_volume(weight)):
@@ -149,7 +148,7 @@ def volume_problem(
     )
     if min(problem.output_shape) < 1 or problem.planes.largest_image > LARGEST:
         return None
-    return problem if problem.planes.flops >= 2 * LEAST_PRODUCTS else None
+    return problem
 
 
 def is_gradient(problem: VolumeProblem, gradient: Tensor) -> bool:
