@@ -118,7 +118,7 @@ class UNet(nn.Module):
 NETWORKS: dict[str, tuple[str, Callable[[], nn.Module], tuple[int, ...]]] = {
     "dcgan": ("DCGAN generator", dcgan_generator, (16, 100, 1, 1)),
     "conv1d": ("Conv1d network", conv1d_network, (16, 12, 2048)),
-    "unet": ("U-Net with transposed convolutions", lambda: UNet(2, 3, 32, 4), (4, 3, 128, 128)),
+    "unet": ("U-Net with transposed convolutions", lambda: UNet(2, 3, 64, 4), (2, 3, 128, 128)),
     "unet3d": ("Conv3d U-Net", lambda: UNet(3, 1, 16, 3), (1, 1, 32, 64, 64)),
 }
 

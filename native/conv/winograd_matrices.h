@@ -170,6 +170,7 @@ struct Winograd<1, 1, 1> {
 
   static BESTOF_INLINE void input(const Vec* in, Vec* out) { out[0] = in[0]; }
   static BESTOF_INLINE void output(const Vec* in, Vec* out) { out[0] = in[0]; }
+  static BESTOF_INLINE void output_adjoint(const Vec* in, Vec* out) { out[0] = in[0]; }
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,0 +1,213 @@
+// The weight gradient by the adjoint of F(MY, RY) by F(MX, RX), as `winograd_weight.h` has it for
+// square tiles of 3 x 3 kernels: dU[frequency] sums Z^T V over the tiles, and dW = GT dU G.
+//
+// Results outside of the image are zeros in Z, so every tile has all frequencies.
+#pragma once
+#include "conv/winograd_axes.h"
+#include "gemm/outer_product.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+template <class Y, class X>
+struct AxisWeightPass {
+  using Tiles = AxisTiles<Y, X>;
+  static constexpr long kFrequencies = Tiles::kFrequencies, kTaps = Y::kTaps * X::kTaps;
+
+  // Scratch of a team: V, Z and dU; if dU is small, all three for every thread.
+  struct Parts {
+    TilePlan tiles;
+    long ld, u_step, v_floats, z_floats, team;
+    bool own;
+  };
+
+  // Blocks and the two ways to share work are those of `WinogradWeightPass`.
+  static Parts plan(const Problem& p) {
+    TilePlan t = plan_tiles<Tiles>(p, 1);
+    const long balance = 3 * t.channels * t.outputs / (2 * (t.channels + t.outputs));
+    t.blocks = divide_up(t.tiles, smaller(larger(balance, 56), 512));
+    t.block = divide_up(t.tiles, larger(t.blocks, 1));
+    t.m_stride = round_up(t.outputs, kLanes) + 16;
+    t.v_step = frequency_step(Tiles::kBlocking, t.block * t.v_stride);
+    t.m_step = frequency_step(Tiles::kBlocking, t.block * t.m_stride);
+    Parts parts;
+    parts.tiles = t;
+    parts.ld = round_up(p.in_channels, kLanes);
+    parts.u_step = p.out_channels * parts.ld;
+    parts.v_floats = kFrequencies * t.v_step;
+    parts.z_floats = kFrequencies * t.m_step;
+    parts.team = round_up(parts.v_floats + parts.z_floats + kFrequencies * parts.u_step, 16);
+    parts.own = 4 * kFrequencies * parts.u_step <= 2 * level2_bytes();
+    return parts;
+  }
+
+  static long scratch(const Problem& p, int threads) {
+    const Parts parts = plan(p);
+    return (parts.own ? threads : 1) * parts.team;
+  }
+
+  static void run(const Problem& p, const Call& call) {
+    if (plan(p).own) {
+      run_own(p, call);
+    } else {
+      run_shared(p, call);
+    }
+  }
+
+  static constexpr Pass pass() { return {run, scratch, WinogradPass<Tiles>::flops}; }
+
+ private:
+  // Computes Z = A dY AT of one tile, all vectors of output channels, at z.
+  static void transform_gradient(const Problem& p, const TilePlan& t, const Tile& tile,
+                                 const float* grad, float* z) {
+    const long out_row = p.out_width * p.out_channels;
+    const float* corner =
+        grad + ((tile.n * p.out_height + tile.y * Y::kTile) * p.out_width + tile.x * X::kTile) *
+                   p.out_channels;
+    for (long k = 0; k < p.out_channels; k += kLanes) {
+      const long lanes = smaller(p.out_channels - k, kLanes);
+      Vec half[Y::kAlpha][X::kTile];
+#pragma GCC unroll 8
+      for (int j = 0; j < X::kTile; ++j) {
+        Vec d[Y::kTile], o[Y::kAlpha];
+#pragma GCC unroll 8
+        for (int i = 0; i < Y::kTile; ++i) {
+          const float* pixel = corner + i * out_row + j * p.out_channels + k;
+          d[i] = i >= tile.rows || j >= tile.columns ? Vec{}
+                 : lanes == kLanes                   ? load(pixel)
+                                                     : load_first(pixel, lanes);
+        }
+        Y::output_adjoint(d, o);
+#pragma GCC unroll 10
+        for (int i = 0; i < Y::kAlpha; ++i) half[i][j] = o[i];
+      }
+#pragma GCC unroll 10
+      for (int i = 0; i < Y::kAlpha; ++i) {
+        Vec o[X::kAlpha];
+        X::output_adjoint(half[i], o);
+#pragma GCC unroll 10
+        for (int j = 0; j < X::kAlpha; ++j) store(z + (i * X::kAlpha + j) * t.m_step + k, o[j]);
+      }
+    }
+  }
+
+  // Computes V and Z of tile number `at`, which is the number `place` of its block.
+  static void transform(const Problem& p, const TilePlan& t, const NumberedOrder& order,
+                        const Call& call, long at, long place, float* v, float* z) {
+    Tiles::transform_input(p, t, order, floats(call.second), at, 1, 0, t.channels, v);
+    transform_gradient(p, t, tile_at(t, at), floats(call.first), z + place * t.m_stride);
+  }
+
+  // Computes dW of one output channel from its row of dU, with frequencies `step` floats apart.
+  static void gather_weight(const float* du, long step, long channels, float* dw) {
+    for (long c = 0; c < channels; c += kLanes) {
+      const long lanes = smaller(channels - c, kLanes);
+      Vec half[Y::kTaps][X::kAlpha];
+#pragma GCC unroll 10
+      for (int j = 0; j < X::kAlpha; ++j) {
+#pragma GCC unroll 7
+        for (int r = 0; r < Y::kTaps; ++r) half[r][j] = Vec{};
+#pragma GCC unroll 10
+        for (int i = 0; i < Y::kAlpha; ++i) {
+          const Vec u = load(du + (i * X::kAlpha + j) * step + c);
+#pragma GCC unroll 7
+          for (int r = 0; r < Y::kTaps; ++r)
+            half[r][j] += u * static_cast<float>(Y::kMatrices.g[i][r]);
+        }
+      }
+      for (int r = 0; r < Y::kTaps; ++r) {
+#pragma GCC unroll 7
+        for (int s = 0; s < X::kTaps; ++s) {
+          Vec sum = Vec{};
+#pragma GCC unroll 10
+          for (int j = 0; j < X::kAlpha; ++j)
+            sum += half[r][j] * static_cast<float>(X::kMatrices.g[j][s]);
+          float* to = dw + (r * X::kTaps + s) * channels + c;
+          if (lanes == kLanes) {
+            store(to, sum);
+          } else {
+            store_first(to, sum, lanes);
+          }
+        }
+      }
+    }
+  }
+
+  // Each thread adds blocks of tiles to its own dU; then these are added up.
+  static void run_own(const Problem& p, const Call& call) {
+    const Parts parts = plan(p);
+    const TilePlan& t = parts.tiles;
+#pragma omp parallel num_threads(call.threads)
+    {
+      const int team = omp_get_num_threads();
+      float* v = call.scratch + omp_get_thread_num() * parts.team;
+      float* z = v + parts.v_floats;
+      float* du = z + parts.z_floats;
+      for (long i = 0; i < kFrequencies * parts.u_step; ++i) du[i] = 0.0f;
+#pragma omp for schedule(dynamic, 1)
+      for (long block = 0; block < t.blocks; ++block) {
+        const long first = block * t.block, count = smaller(t.block, t.tiles - first);
+        const NumberedOrder order(t, first, count);
+        for (long at = 0; at < count; ++at) transform(p, t, order, call, first + at, at, v, z);
+        for (long xi = 0; xi < kFrequencies; ++xi) {
+          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
+          outer_product(z + xi * t.m_step, t.m_stride, p.out_channels, rows, parts.ld, count, false,
+                        du + xi * parts.u_step, parts.ld);
+        }
+      }
+      float* first_du = call.scratch + parts.v_floats + parts.z_floats;
+#pragma omp for schedule(static)
+      for (long k = 0; k < p.out_channels; ++k) {
+        for (long xi = 0; xi < kFrequencies; ++xi) {
+          float* sum = first_du + xi * parts.u_step + k * parts.ld;
+          for (int other = 1; other < team; ++other) {
+            const float* addend = sum + other * parts.team;
+            for (long c = 0; c < parts.ld; c += kLanes)
+              store(sum + c, load(sum + c) + load(addend + c));
+          }
+        }
+        gather_weight(first_du + k * parts.ld, parts.u_step, p.in_channels,
+                      floats(call.result) + k * kTaps * p.in_channels);
+      }
+    }
+  }
+
+  // All threads share a block. The transforms are split by tiles, the products by frequencies and
+  // rows of dU.
+  static void run_shared(const Problem& p, const Call& call) {
+    const Parts parts = plan(p);
+    const TilePlan& t = parts.tiles;
+    float* v = call.scratch;
+    float* z = v + parts.v_floats;
+    float* du = z + parts.z_floats;
+    const long k_parts =
+        smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
+#pragma omp parallel num_threads(call.threads)
+    {
+      for (long block = 0; block < t.blocks; ++block) {
+        const long first = block * t.block, count = smaller(t.block, t.tiles - first);
+        const NumberedOrder order(t, first, count);
+#pragma omp for schedule(static)
+        for (long at = 0; at < count; ++at) transform(p, t, order, call, first + at, at, v, z);
+#pragma omp for schedule(dynamic, 1)
+        for (long item = 0; item < kFrequencies * k_parts; ++item) {
+          const long xi = item / k_parts, part = item % k_parts;
+          const long k0 = part_begin(p.out_channels, k_parts, part);
+          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
+          // Whole vectors of channels: V is zero behind the last channel.
+          outer_product(z + xi * t.m_step + k0, t.m_stride,
+                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld, count,
+                        block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
+        }
+      }
+#pragma omp for schedule(static)
+      for (long k = 0; k < p.out_channels; ++k) {
+        gather_weight(du + k * parts.ld, parts.u_step, p.in_channels,
+                      floats(call.result) + k * kTaps * p.in_channels);
+      }
+    }
+  }
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof
