@@ -22,8 +22,7 @@ _LOOKED_AT = 32  # forward passes between two looks for such matrices
 
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
-"""The address of the tensor, its shape and strides, and what else the matrix depends on. A 1-D
-convolution makes a new view of its input in each pass, so the tensor object does not tell."""
+"""The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
 
 
 class _Made(NamedTuple):
@@ -39,8 +38,8 @@ class KeptMatrices(SourceCache[Key, _Made]):
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing, if its input does not outlive it. A program may write each batch into the same
     memory: then the matrix leaves after about 256 forward passes. Autograd gives the backward pass
-    the tensor of the forward pass. If hooks on saved tensors replace it by a copy, nothing is
-    found, and the backward pass builds the matrix again.
+    the tensor object of the forward pass. If hooks on saved tensors replace it, nothing is found,
+    and the backward pass builds the matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
@@ -99,7 +98,7 @@ class KeptMatrices(SourceCache[Key, _Made]):
 
 
 def _key(source: Tensor, geometry: Hashable) -> Key:
-    return source.data_ptr(), tuple(source.shape), source.stride(), geometry
+    return id(source), tuple(source.shape), source.stride(), geometry
 
 
 def _owner(source: Tensor) -> Owner:
