@@ -60,6 +60,23 @@ def _square(n: int, extent: int, c: int, k: int, kernel: int, stride: int, pad: 
     )
 
 
+# Kernels along one axis: lines, more channels than a panel, extents around a tile, one pixel.
+LINES = [
+    Case((2, 1, length, channels), (65, 1, taps, channels), padding=((0, 0), (taps // 2,) * 2))
+    for taps, length, channels in (
+        (3, 33, 70),
+        (5, 28, 96),
+        (7, 37, 17),
+        (3, 4, 3),
+        (5, 1, 8),
+        (7, 5, 33),
+    )
+] + [
+    Case((1, 19, 6, 33), (40, 7, 1, 33), padding=((3, 3), (0, 0))),
+    Case((3, 6, 9, 130), (66, 1, 3, 130), padding=((0, 0), (0, 2))),
+]
+
+
 # Kernels of one long axis, and 5x5: layers of Inception v3 and GoogLeNet first, then awkward ones.
 LONG = (
     Case((1, 17, 17, 192), (192, 1, 7, 192), padding=((0, 0), (3, 3))),
@@ -198,6 +215,7 @@ CASES = (
     Case((1, 9, 6, 8), (8, 3, 3, 1), (2, 1), ((1, 0), (1, 1)), (1, 2), 8),
     Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
     *LONG,
+    *LINES,
     *STRIDED,
     *STEMS,
     *FEW_ROWS,
