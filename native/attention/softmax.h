@@ -3,53 +3,13 @@
 #include "conv/operands.h"
 #include "simd/bfloat16.h"
 #include "simd/decay.h"
+#include "simd/lanes.h"
 #include "simd/vector.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
 constexpr float kInfinity = __builtin_inff();
-
-// Returns exp(x) for x <= 0, or 0 if the result is not a normal number. The relative error is below
-// 3e-7. NaN stays NaN, because the power of two is multiplied: added to the exponent, it could give
-// a number.
-BESTOF_INLINE Vec weight_of(Vec x) {
-  const Decay e = decay_parts(x);
-  const Vec power = reinterpret_cast<Vec>(e.exponent + (127 << 23));
-  return x < broadcast(-87.0f) ? Vec{} : e.fraction * power;
-}
-
-// The lane k of the result is lane k ^ kDistance of v.
-template <int kDistance>
-BESTOF_INLINE Vec exchange(Vec v) {
-  VecInt from;
-#pragma GCC unroll 16
-  for (int k = 0; k < kLanes; ++k) from[k] = k ^ kDistance;
-  return __builtin_shuffle(v, from);
-}
-
-// Ignores NaN in a.
-BESTOF_INLINE Vec maximum(Vec a, Vec b) {
-  return a > b ? a : b;
-}
-
-template <int kDistance = kLanes / 2>
-BESTOF_INLINE float highest_lane(Vec v) {
-  if constexpr (kDistance == 0) {
-    return v[0];
-  } else {
-    return highest_lane<kDistance / 2>(maximum(exchange<kDistance>(v), v));
-  }
-}
-
-template <int kDistance = kLanes / 2>
-BESTOF_INLINE float sum_lanes(Vec v) {
-  if constexpr (kDistance == 0) {
-    return v[0];
-  } else {
-    return sum_lanes<kDistance / 2>(exchange<kDistance>(v) + v);
-  }
-}
 
 // The mask of one row of scores, float32 or bfloat16: element j lies j * stride elements behind the
 // first.

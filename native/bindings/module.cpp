@@ -76,11 +76,14 @@ NB_MODULE(_native, m) {
   m.def("level3_bytes", &bestof::level3_bytes);
   m.def("assume_level3", &bestof::assume_level3);
   m.def("check_scratch", &bestof::check_scratch);
+  bestof::bind_activation(m);
   bestof::bind_attention(m);
   bestof::bind_attention_backward(m);
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);
   bestof::bind_frozen_norm(m);
+  bestof::bind_group_norm(m);
+  bestof::bind_layer_norm(m);
   bestof::bind_norm(m);
   bestof::bind_optim(m);
   bestof::bind_plan(m);
@@ -88,5 +91,6 @@ NB_MODULE(_native, m) {
   bestof::bind_product(m);
   bestof::bind_product_plan(m);
   bestof::bind_rotary(m);
+  bestof::bind_softmax(m);
   bestof::bind_transpose(m);
 }

@@ -8,12 +8,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Returns v P(a normal number is below v). The probability is 0.5 + v q(v^2), where q is a
-// polynomial fitted on |v| <= 5.3 for the least error of the probability. This is at most 1.5e-7,
-// and 1.8e-7 without fused multiply-adds, with the rounding of float32. Beyond 5.3 the probability
-// is 0 or 1. On a Zen 4, a vector takes 8 to 12 ns in an epilogue. Abramowitz and Stegun, 7.1.26,
-// needs a division and an exponential, and took 17 to 25 ns.
-BESTOF_INLINE Vec gelu(Vec v) {
+// Returns P(a normal number is below v) = 0.5 + v q(v^2), where q is a polynomial fitted on |v| <=
+// 5.3 for the least error. This is at most 1.5e-7, and 1.8e-7 without fused multiply-adds, with the
+// rounding of float32. Beyond 5.3 the probability is 0 or 1. On a Zen 4, a vector takes 8 to 12 ns
+// in an epilogue. Abramowitz and Stegun, 7.1.26, needs a division and an exponential, and took 17
+// to 25 ns.
+BESTOF_INLINE Vec normal_below(Vec v) {
   constexpr float kLimit = 5.3f * 5.3f;
   const Vec t = at_most(v * v, broadcast(kLimit)) * (2 / kLimit) - 1.0f;
   Vec p = broadcast(2.84598093e-04f);
@@ -31,7 +31,11 @@ BESTOF_INLINE Vec gelu(Vec v) {
   p = p * t + 0.049264167f;
   p = p * t - 0.06651851f;
   p = p * t + 0.13339256f;
-  return v * at_most(at_least(v * p + 0.5f, Vec{}), broadcast(1.0f));
+  return at_most(at_least(v * p + 0.5f, Vec{}), broadcast(1.0f));
+}
+
+BESTOF_INLINE Vec gelu(Vec v) {
+  return v * normal_below(v);
 }
 
 // Returns 0.5 v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))), as v times a logistic function.

@@ -28,5 +28,14 @@ BESTOF_INLINE Decay decay_parts(Vec x) {
   return {p, reinterpret_cast<VecInt>(shifted) << 23};
 }
 
+// Returns exp(x) for x <= 0, or 0 if the result is not a normal number. The relative error is below
+// 3e-7. NaN stays NaN, because the power of two is multiplied: added to the exponent, it could give
+// a number.
+BESTOF_INLINE Vec weight_of(Vec x) {
+  const Decay e = decay_parts(x);
+  const Vec power = reinterpret_cast<Vec>(e.exponent + (127 << 23));
+  return x < broadcast(-87.0f) ? Vec{} : e.fraction * power;
+}
+
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -76,6 +76,12 @@ const Kernels kKernels = {
     &paired::attention_backward,
     rest::normalize,
     rest::rotate,
+    rest::activation_forward,
+    rest::activation_backward,
+    rest::softmax,
+    rest::layer_norm,
+    rest::layer_norm_backward,
+    rest::group_norm_backward,
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,5 +1,6 @@
 // The tables that each instruction set exports. It exports nothing else.
 #pragma once
+#include "activation/activation.h"
 #include "attention/backward.h"
 #include "attention/forward.h"
 #include "conv/algorithm.h"
@@ -9,11 +10,14 @@
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
+#include "norm/group_norm.h"
+#include "norm/layer_norm.h"
 #include "norm/norm.h"
 #include "optim/lamb.h"
 #include "pool/pool.h"
 #include "rotary/rotary.h"
 #include "simd/each_isa.h"
+#include "softmax/softmax.h"
 #include "transpose/blocked.h"
 
 namespace bestof {
@@ -42,6 +46,12 @@ struct Kernels {
   const AttentionBackwardPass* attention_backward;
   Normalize* normalize;
   Rotate* rotate;
+  ActivationForward* activation_forward;
+  ActivationBackward* activation_backward;
+  Softmax* softmax;
+  LayerNorm* layer_norm;
+  LayerNormBackward* layer_norm_backward;
+  GroupNormBackward* group_norm_backward;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bestof.kernels._native import PackedMatrix, PackedWeights
+from bestof.kernels.activation import ActivationPlan
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.attention import AttentionPlan, attention
 from bestof.kernels.attention_backward import AttentionBackwardPlan, attention_backward
@@ -17,8 +18,10 @@ from bestof.kernels.conv import (
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.frozen_norm import frozen_norm, frozen_norm_backward
+from bestof.kernels.group_norm import GroupNormPlan
 from bestof.kernels.isa import has_wide_vectors, isa, isas, use_isa
 from bestof.kernels.lamb import lamb_step
+from bestof.kernels.layer_norm import LayerNormPlan
 from bestof.kernels.matmul import (
     MatmulAlgorithm,
     MatmulPlan,
@@ -31,15 +34,19 @@ from bestof.kernels.norm import NormPlan, layer_norm, rms_norm
 from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.rotary import RotaryPlan, rotary
+from bestof.kernels.softmax import SoftmaxPlan
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
+    "ActivationPlan",
     "Algorithm",
     "AttentionBackwardPlan",
     "AttentionPlan",
     "Conv2dPlan",
     "ErrorBound",
     "FocalLoss",
+    "GroupNormPlan",
+    "LayerNormPlan",
     "MatmulAlgorithm",
     "MatmulPlan",
     "MatmulPromise",
@@ -49,6 +56,7 @@ __all__ = [
     "Pool2dPlan",
     "Promise",
     "RotaryPlan",
+    "SoftmaxPlan",
     "algorithms",
     "attention",
     "attention_backward",

@@ -323,3 +323,45 @@ def matmul(
     slope: float,
     threads: int,
 ) -> None: ...
+def activation_at(x: int, out: int, count: int, activation: str, halves: bool) -> None: ...
+def activation_backward_at(
+    gradient: int, x: int, out: int, count: int, activation: str, halves: bool
+) -> None: ...
+def softmax_at(x: int, out: int, outer: int, size: int, inner: int) -> None: ...
+def layer_norm_at(
+    x: int,
+    scale: int,
+    shift: int,
+    out: int,
+    mean: int,
+    rstd: int,
+    rows: int,
+    size: int,
+    epsilon: float,
+) -> None: ...
+def layer_norm_backward_at(
+    gradient: int,
+    x: int,
+    mean: int,
+    rstd: int,
+    scale: int,
+    of_x: int,
+    of_scale: int,
+    of_shift: int,
+    rows: int,
+    size: int,
+) -> None: ...
+def group_norm_backward_at(
+    gradient: int,
+    x: int,
+    mean: int,
+    rstd: int,
+    scale: int,
+    of_x: int,
+    of_scale: int,
+    of_shift: int,
+    images: int,
+    pixels: int,
+    channels: int,
+    groups: int,
+) -> None: ...
