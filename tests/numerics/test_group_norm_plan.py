@@ -12,7 +12,14 @@ from bestof.errors import KernelError
 from bestof.kernels import GroupNormPlan
 
 EPS = 2.0**-24
-CASES = ((1, 1, 1, 1), (2, 5, 6, 3), (3, 127, 8, 8), (1, 130, 20, 1), (2, 300, 33, 11), (2, 9, 64, 4))
+CASES = (
+    (1, 1, 1, 1),
+    (2, 5, 6, 3),
+    (3, 127, 8, 8),
+    (1, 130, 20, 1),
+    (2, 300, 33, 11),
+    (2, 9, 64, 4),
+)
 """Images, pixels, channels and groups."""
 
 
@@ -40,14 +47,14 @@ def test_backward(case: tuple[int, int, int, int], scaled: bool) -> None:
         return values.mean((1, 3), keepdims=True)  # type: ignore[no-any-return]
 
     right = steep * (g - mean_of(g) - normed * mean_of(g * normed))
-    terms = steep * (
-        np.abs(g) + mean_of(np.abs(g)) + np.abs(normed) * mean_of(np.abs(g * normed))
-    )
+    terms = steep * (np.abs(g) + mean_of(np.abs(g)) + np.abs(normed) * mean_of(np.abs(g * normed)))
     of_scale = gradient * normed.reshape(shape)
     bound = min(pixels, 128) + 8
     for wanted in product((False, True), repeat=3):
         with guarded(*shape) as dx, guarded(channels) as ds, guarded(channels) as db:
-            results = [one if take else None for one, take in zip((dx, ds, db), wanted)]
+            results = [
+                one if take else None for one, take in zip((dx, ds, db), wanted, strict=True)
+            ]
             operands = gradient, x, mean, rstd, scale if scaled else None
             GroupNormPlan(*case).run_backward(*map(address, (*operands, *results)))
             if wanted[0]:

@@ -118,7 +118,9 @@ def test_backward(shape: tuple[int, int], scaled: bool) -> None:
         if not any(wanted):
             continue
         with guarded(rows, size) as dx, guarded(size) as ds, guarded(size) as db:
-            results = [one if take else None for one, take in zip((dx, ds, db), wanted)]
+            results = [
+                one if take else None for one, take in zip((dx, ds, db), wanted, strict=True)
+            ]
             operands = gradient, x, mean, rstd, scale if scaled else None
             plan.run_backward(*map(address, (*operands, *results)))
             if wanted[0]:
