@@ -2,11 +2,15 @@
 #include "norm/group_norm.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <omp.h>
 
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "bindings/module.h"
+#include "bindings/runnable.h"
 
 namespace nb = nanobind;
 
@@ -20,6 +24,13 @@ float* to(std::size_t address) {
   return reinterpret_cast<float*>(address);
 }
 
+const float* at(const void* address) {
+  return static_cast<const float*>(address);
+}
+float* at(void* address) {
+  return static_cast<float*>(address);
+}
+
 void backward_at(std::size_t gradient, std::size_t x, std::size_t mean, std::size_t rstd,
                  std::size_t scale, std::size_t of_x, std::size_t of_scale, std::size_t of_shift,
                  long images, long pixels, long channels, long groups) {
@@ -31,9 +42,34 @@ void backward_at(std::size_t gradient, std::size_t x, std::size_t mean, std::siz
           to(of_shift), scratch.data(), omp_get_max_threads()});
 }
 
+// gradient, x, mean, rstd, scale -> the gradients of x, scale and shift.
+class GroupNormBackwardRunnable final : public Runnable {
+ public:
+  explicit GroupNormBackwardRunnable(const GroupNormProblem& problem) : problem_(problem) {}
+
+  bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    const std::unique_ptr<float[]> scratch(
+        new (std::nothrow) float[group_norm_scratch(problem_)]());
+    if (scratch == nullptr) return false;
+    kernels().group_norm_backward(
+        problem_,
+        {at(operands[0]), at(operands[1]), at(operands[2]), at(operands[3]), at(operands[4]),
+         at(results[0]), at(results[1]), at(results[2]), scratch.get(), omp_get_max_threads()});
+    return true;
+  }
+
+ private:
+  GroupNormProblem problem_;
+};
+
 }  // namespace
 
 void bind_group_norm(nb::module_& m) {
+  m.def("group_norm_backward_runnable",
+        [](long images, long pixels, long channels, long groups) -> std::unique_ptr<Runnable> {
+          return std::make_unique<GroupNormBackwardRunnable>(
+              GroupNormProblem{images, pixels, channels, groups});
+        });
   m.def("group_norm_backward_at", &backward_at);
 }
 

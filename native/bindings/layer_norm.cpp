@@ -2,11 +2,15 @@
 #include "norm/layer_norm.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <omp.h>
 
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "bindings/module.h"
+#include "bindings/runnable.h"
 
 namespace nb = nanobind;
 
@@ -18,6 +22,13 @@ const float* from(std::size_t address) {
 }
 float* to(std::size_t address) {
   return reinterpret_cast<float*>(address);
+}
+
+const float* at(const void* address) {
+  return static_cast<const float*>(address);
+}
+float* at(void* address) {
+  return static_cast<float*>(address);
 }
 
 void forward_at(std::size_t x, std::size_t scale, std::size_t shift, std::size_t y,
@@ -38,9 +49,51 @@ void backward_at(std::size_t gradient, std::size_t x, std::size_t mean, std::siz
                           to(of_scale), to(of_shift), scratch.data(), threads});
 }
 
+// x, scale, shift -> y, mean, rstd.
+class LayerNormRunnable final : public Runnable {
+ public:
+  explicit LayerNormRunnable(const LayerNormProblem& problem) : problem_(problem) {}
+
+  bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    kernels().layer_norm(problem_,
+                         {at(operands[0]), at(operands[1]), at(operands[2]), at(results[0]),
+                          at(results[1]), at(results[2]), omp_get_max_threads()});
+    return true;
+  }
+
+ private:
+  LayerNormProblem problem_;
+};
+
+// gradient, x, mean, rstd, scale, shift -> the gradients of x, scale and shift.
+class LayerNormBackwardRunnable final : public Runnable {
+ public:
+  explicit LayerNormBackwardRunnable(const LayerNormProblem& problem) : problem_(problem) {}
+
+  bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    const int threads = omp_get_max_threads();
+    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[threads * 2 * problem_.size]());
+    if (scratch == nullptr) return false;
+    kernels().layer_norm_backward(
+        problem_,
+        {at(operands[0]), at(operands[1]), at(operands[2]), at(operands[3]), at(operands[4]),
+         at(results[0]), at(results[1]), at(results[2]), scratch.get(), threads});
+    return true;
+  }
+
+ private:
+  LayerNormProblem problem_;
+};
+
 }  // namespace
 
 void bind_layer_norm(nb::module_& m) {
+  m.def("layer_norm_runnable",
+        [](long rows, long size, double epsilon, bool is_backward) -> std::unique_ptr<Runnable> {
+          const LayerNormProblem problem = {rows, size, epsilon};
+          if (is_backward) return std::make_unique<LayerNormBackwardRunnable>(problem);
+          return std::make_unique<LayerNormRunnable>(problem);
+        });
   m.def("layer_norm_at", &forward_at);
   m.def("layer_norm_backward_at", &backward_at);
 }

@@ -165,6 +165,7 @@ void bind_plan(nb::module_& m) {
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return plan.address(); });
+  nb::class_<Runnable>(m, "Runnable").def_prop_ro("address", &Runnable::address);
   m.def("fingerprint", &fingerprint_of);
   m.def("c_calls", [] { return address_of(&kCalls); });
 }

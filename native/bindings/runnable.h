@@ -19,6 +19,7 @@ class Runnable {
   //   product: bias, a, b -> c; packs b (PackedMatrix)
   //   attention: q, k, v, mask -> out, logsumexp
   //   its gradients: gradient of out, q, k, v, out, logsumexp, mask -> gradients of q, k, v
+  //   others: see the files that bind them
   virtual bool run_on(const void* const* operands, void* const* results,
                       const void* packed) const = 0;
 

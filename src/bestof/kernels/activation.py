@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
+from bestof.kernels._native import Runnable
 from bestof.kernels.array import dtype_of
 from bestof.kernels.pair import integer_of
 
@@ -41,3 +42,7 @@ class ActivationPlan:
     def run_backward(self, gradient: int, x: int, out: int) -> None:
         """Write gradient * (the derivative at x) to `out`, which may be either."""
         _native.activation_backward_at(gradient, x, out, *self._numbers)
+
+    def runnable(self, *, backward: bool = False) -> Runnable:
+        """Return the plan for callers without Python; see native/bindings/runnable.h."""
+        return _native.activation_runnable(*self._numbers, backward)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
+from bestof.kernels._native import Runnable
 from bestof.kernels.pair import integer_of
 
 
@@ -49,3 +50,7 @@ class GroupNormPlan:
         _native.group_norm_backward_at(
             gradient, x, mean, rstd, scale, of_x, of_scale, of_shift, *self._numbers
         )
+
+    def runnable(self) -> Runnable:
+        """Return the plan of the gradients for callers without Python; see runnable.h."""
+        return _native.group_norm_backward_runnable(*self._numbers)

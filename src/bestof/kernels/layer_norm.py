@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
+from bestof.kernels._native import Runnable
 from bestof.kernels.pair import integer_of
 
 
@@ -53,3 +54,7 @@ class LayerNormPlan:
         _native.layer_norm_backward_at(
             gradient, x, mean, rstd, scale, of_x, of_scale, of_shift, *self._numbers
         )
+
+    def runnable(self, *, backward: bool = False) -> Runnable:
+        """Return the plan for callers without Python; see native/bindings/runnable.h."""
+        return _native.layer_norm_runnable(*self._numbers, self._eps, backward)

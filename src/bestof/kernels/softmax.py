@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
+from bestof.kernels._native import Runnable
 from bestof.kernels.pair import integer_of
 
 
@@ -30,3 +31,7 @@ class SoftmaxPlan:
     def run(self, x: int, out: int) -> None:
         """Write the softmax of x to `out`, which may be x."""
         _native.softmax_at(x, out, *self._numbers)
+
+    def runnable(self) -> Runnable:
+        """Return the plan for callers without Python; see native/bindings/runnable.h."""
+        return _native.softmax_runnable(*self._numbers)

@@ -79,6 +79,21 @@ OPERATIONS = {
     "average pooling": Operation(
         lambda x: functional.avg_pool2d(x, 3, 2, 1), [(2, 8, 24, 24)], "aten::avg_pool2d"
     ),
+    "layer norm": Operation(
+        lambda x, w, b: functional.layer_norm(x, (33,), w, b),
+        [(6, 5, 33), (33,), (33,)],
+        "aten::native_layer_norm",
+    ),
+    "group norm": Operation(
+        lambda x, w, b: functional.group_norm(
+            x.contiguous(memory_format=torch.channels_last), 4, w, b
+        ),
+        [(2, 12, 7, 5), (12,), (12,)],
+        "aten::native_group_norm",
+    ),
+    "softmax": Operation(lambda x: torch.softmax(x, -1), [(6, 5, 33)], "aten::_softmax"),
+    "gelu": Operation(functional.gelu, [(6, 5, 33)], "aten::gelu"),
+    "silu": Operation(functional.silu, [(6, 5, 33)], "aten::silu"),
 }
 
 

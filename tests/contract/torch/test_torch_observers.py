@@ -21,10 +21,13 @@ from bestof.selection.policies.policy import Search
 from bestof.torch import _shim
 from bestof.torch.enable import convolution_override, operation_overrides
 from bestof.torch.guards import GUARDS
+from bestof.torch.ops import table
+from bestof.torch.ops.activation import curve
 from bestof.torch.ops.attention.attention import Attention
+from bestof.torch.ops.norm import group_norm_backward, rows
 from bestof.torch.ops.pooling import image
-from bestof.torch.ops.pooling.pooling import Pooling
 from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.softmax import softmax
 
 STATES = {
     "unsettled": (),
@@ -55,7 +58,10 @@ def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Product, "least", 2**17)
     monkeypatch.setattr(Attention, "least", 1)
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
-    monkeypatch.setattr(Pooling, "least", 1)
+    for kind in {type(one) for one in table.OPERATIONS if one.rule == "elements"}:
+        monkeypatch.setattr(kind, "least", 1)
+    for module in curve, group_norm_backward, rows, softmax:
+        monkeypatch.setattr(module, "LEAST", 1)
 
 
 def seen(observe: Any, run: Any, operands: Operands) -> Any:

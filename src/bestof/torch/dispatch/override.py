@@ -22,7 +22,7 @@ from bestof.torch.dispatch.tried import Tried
 from bestof.torch.guards import passes_through
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.ops.operation import Call, Operands, Operation
-from bestof.torch.ops.originals import KEYS, schema_of
+from bestof.torch.ops.originals import KEYS, by_position
 from bestof.torch.ops.row import Row
 from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.rehearsal import Rehearsals, agree
@@ -36,7 +36,7 @@ class Override:
 
     Kernels in C++ hand small calls on to PyTorch's own kernel, and answer settled ones. They ask
     `_answer` for the others. Where this PyTorch takes no kernels in C++, `_answer` is the kernel,
-    if the operation is one operator without arguments by name; other operations stay out.
+    if the operation is one operator; others stay out.
     PyTorch's own kernel answers what the operation does not choose for, and whatever its rows fail
     to answer.
     """
@@ -48,8 +48,9 @@ class Override:
         self._first = partial(kernels[0].call_boxed, KEYS)
         self.shim = None if operation.part else make_operators(operation, self._answer, kernels)
         self._python = None
-        if self.shim is None and _is_plain(operation):
-            self._python = PythonKernel(operation.operator, self._answer)
+        if self.shim is None and not operation.part and len(operation.operators) == 1:
+            kernel = by_position(operation.operator, self._answer)
+            self._python = PythonKernel(operation.operator, kernel)
         operation.lend_to(self.shim)
         self._is_in = self._is_wanted = False
         self._level: Accuracy = DEFAULT_ACCURACY
@@ -215,13 +216,6 @@ class Override:
             self.shim.forget()
         if isinstance(entry, DecisionEntry):
             self.operation.decided(entry.problem, self.selector.best_name)
-
-
-def _is_plain(operation: Operation[Any]) -> bool:
-    """Return whether Python's kernel of it is called with the arguments of `Operation.call`."""
-    if operation.part or len(operation.operators) > 1:
-        return False
-    return not any(one.kwarg_only for one in schema_of(operation.operator).arguments)
 
 
 def _are_plain(arguments: tuple[Any, ...]) -> bool:

@@ -29,6 +29,21 @@ def original_of(operator: str, kernel: Any) -> Original:
     return by_position
 
 
+def by_position(operator: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel in Python that hands all arguments of an operator on by position."""
+    arguments = schema_of(operator).arguments
+    places = sum(not one.kwarg_only for one in arguments)
+    named = [(one.name, one.default_value) for one in arguments if one.kwarg_only]
+    if not named:
+        return function
+
+    def kernel(*given: Any, **names: Any) -> Any:
+        rest = (one.default_value for one in arguments[len(given) : places])
+        return function(*given, *rest, *(names.get(name, value) for name, value in named))
+
+    return kernel
+
+
 def schema_of(operator: str) -> Any:
     """Return the schema of an operator such as `aten::mm`."""
     return torch._C._get_schema(operator, "")

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from bestof.torch.ops.activation.gelu import Gelu
+from bestof.torch.ops.activation.gelu_backward import GeluBackward
+from bestof.torch.ops.activation.silu import Silu
+from bestof.torch.ops.activation.silu_backward import SiluBackward
 from bestof.torch.ops.attention.backward import AttentionBackward
 from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.convolution.conv3d import Conv3d
 from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
 from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
+from bestof.torch.ops.norm.group_norm_backward import GroupNormBackward
+from bestof.torch.ops.norm.layer_norm import LayerNorm
+from bestof.torch.ops.norm.layer_norm_backward import LayerNormBackward
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d
 from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d
 from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward
 from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.softmax.softmax import Softmax
 
 # Operations keep what their calls have made, so the process has one of each.
 OPERATIONS: tuple[Operation[Any], ...] = (
@@ -28,4 +36,13 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Conv3d(),
     Conv3dInputGradient(),
     Conv3dWeightGradient(),
+    LayerNorm(),
+    LayerNormBackward(),
+    GroupNormBackward(),
+    Softmax(),
+    Gelu(),
+    GeluBackward(),
+    Silu(),
+    SiluBackward(),
 )
+"""Poolings of images, norms, softmax and activations."""

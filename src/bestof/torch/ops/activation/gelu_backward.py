@@ -1,0 +1,57 @@
+"""The gradient of GELU: chooses between PyTorch's own kernel and a native one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.torch.ops.activation.curve import (
+    LEAST_TANH,
+    ActivationProblem,
+    compiled_gradient,
+    native_gradient,
+    problem_of,
+    scale_of,
+)
+from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS, DTYPES
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.row import Row
+
+
+def as_is(original: Original, problem: ActivationProblem, gradient: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of the argument by PyTorch's own kernel."""
+    approximation = APPROXIMATIONS[problem.activation]
+    return original(gradient, x, approximation)  # type: ignore[no-any-return]
+
+
+class GeluBackward(RoundingOperation[ActivationProblem]):
+    """`aten::gelu_backward`."""
+
+    name = "gelu backward"
+    operator = "aten::gelu_backward"
+    least = LEAST_TANH
+    rows = (
+        Row("as is", as_is),
+        Row("native", native_gradient, accuracy="float32", compiled=compiled_gradient),
+    )
+
+    def call(
+        self, level: Accuracy, gradient: Tensor, x: Tensor, approximate: str = "none"
+    ) -> Call | None:
+        """Return the problem, the gradient and the argument; None if PyTorch answers the call."""
+        activation = ACTIVATIONS.get(approximate)
+        return None if activation is None else problem_of(level, activation, DTYPES, gradient, x)
+
+    def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
+        """Return the scale of results: the derivative is at most 1.13, the sum of its terms 1.3.
+
+        PyTorch subtracts the square of a tangent near 1 from 1, and multiplies by up to 9.
+        """
+        gradient = call.operands[0]
+        assert gradient is not None
+        return (Part(scale_of(gradient), units(24), units(14)),)

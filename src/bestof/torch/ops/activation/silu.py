@@ -1,0 +1,53 @@
+"""SiLU: chooses between PyTorch's own kernel and a native one.
+
+On an EPYC of the third generation the native kernel takes 0.6 of PyTorch's time. For bfloat16 both
+take as long, so PyTorch answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.torch.ops.activation.curve import (
+    LEAST,
+    ActivationProblem,
+    compiled,
+    native,
+    problem_of,
+    scale_of,
+)
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.row import Row
+
+DTYPES = (torch.float32,)
+
+
+def as_is(original: Original, _problem: ActivationProblem, x: Tensor) -> Tensor:
+    """Return SiLU by PyTorch's own kernel."""
+    return original(x)  # type: ignore[no-any-return]
+
+
+class Silu(RoundingOperation[ActivationProblem]):
+    """`aten::silu`. PyTorch answers `aten::silu_`: what overwrites its argument cannot be tried."""
+
+    name = "silu"
+    operator = "aten::silu"
+    least = LEAST
+    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+
+    def call(self, level: Accuracy, x: Tensor) -> Call | None:
+        """Return the problem and the argument of a call; None if PyTorch answers it."""
+        return problem_of(level, "silu", DTYPES, x)
+
+    def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
+        """Return the scale of results: they are at most the argument."""
+        (x,) = call.operands
+        assert x is not None
+        return (Part(scale_of(x), units(5), units(5)),)

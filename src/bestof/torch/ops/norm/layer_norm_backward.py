@@ -1,0 +1,151 @@
+"""The gradients of layer norm: chooses between PyTorch's own kernel and a native one.
+
+PyTorch reads its operands once for the gradient of the input, and once more for those of the weight
+and the bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.torch.comparison import Scale, energies, root
+from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.distance import peak, size_of
+from bestof.torch.ops.memory import address, are_like, compiled_by
+from bestof.torch.ops.norm.rows import LEAST, LayerNormProblem, is_plain_norm
+from bestof.torch.ops.operation import Call
+from bestof.torch.ops.originals import Original
+from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.row import Row
+from bestof.torch.shim import Native
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def as_is(
+    original: Original,
+    problem: LayerNormProblem,
+    gradient: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> Gradients:
+    """Return the gradients by PyTorch's own kernel."""
+    return original(  # type: ignore[no-any-return]
+        gradient, x, problem.normalized, mean, rstd, weight, bias, problem.mask
+    )
+
+
+def native(
+    _original: Original,
+    problem: LayerNormProblem,
+    gradient: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    _bias: Tensor | None,
+) -> Gradients:
+    """Return the gradients by a native kernel, which reads the rows once."""
+    shapes = problem.shape, problem.normalized, problem.normalized
+    of_x, of_weight, of_bias = (
+        torch.empty(shape, dtype=x.dtype, device="cpu") if wanted else None
+        for shape, wanted in zip(shapes, problem.mask, strict=True)
+    )
+    problem.plan().run_backward(
+        address(gradient),
+        address(x),
+        address(mean),
+        address(rstd),
+        address(weight),
+        address(of_x),
+        address(of_weight),
+        address(of_bias),
+    )
+    return of_x, of_weight, of_bias
+
+
+def compiled(
+    problem: LayerNormProblem, _gradient: Tensor, x: Tensor, *_others: Tensor | None
+) -> Native | None:
+    """Return the kernel of `native` for settled calls, which makes all gradients."""
+    if not all(problem.mask):
+        return None
+    runnable = problem.plan().runnable(backward=True)
+    shapes = problem.shape, problem.normalized, problem.normalized
+    return compiled_by(runnable, 6, *shapes, like=x)
+
+
+class LayerNormBackward(RoundingOperation[LayerNormProblem]):
+    """`aten::native_layer_norm_backward`."""
+
+    name = "layer norm backward"
+    operator = "aten::native_layer_norm_backward"
+    least = LEAST
+    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+
+    def call(
+        self,
+        level: Accuracy,
+        gradient: Tensor,
+        x: Tensor,
+        normalized_shape: Sequence[int],
+        mean: Tensor,
+        rstd: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        output_mask: Sequence[bool],
+    ) -> Call | None:
+        """Return the problem and the tensors of a call; None if PyTorch answers it."""
+        if not is_plain_norm(level, x, normalized_shape, weight, bias):
+            return None
+        mask = tuple(output_mask)
+        if not any(mask) or (mask[1] and weight is None) or (mask[2] and bias is None):
+            return None
+        if not are_like(x, gradient, mean, rstd) or gradient.shape != x.shape:
+            return None
+        problem = LayerNormProblem(
+            tuple(x.shape),
+            tuple(normalized_shape),
+            0.0,
+            weight is not None,
+            bias is not None,
+            mask,
+            torch.get_num_threads(),
+            level,
+        )
+        if mean.numel() != problem.rows or rstd.numel() != problem.rows:
+            return None
+        if not (gradient.is_contiguous() and mean.is_contiguous() and rstd.is_contiguous()):
+            return None
+        return Call(problem, (gradient, x, mean, rstd, weight, bias))
+
+    def parts(self, call: Call, _expected: Sequence[Tensor | None]) -> Sequence[Part]:
+        """Return the scales: three terms for the input, sums over the rows for the others.
+
+        The numbers of a row less their mean are differences. Their errors are relative to the mean.
+        """
+        gradient, _, mean, rstd, weight, _ = call.operands
+        assert gradient is not None
+        assert mean is not None
+        assert rstd is not None
+        problem: LayerNormProblem = call.problem
+        numbers, factor = size_of(gradient), 1.0 if weight is None else size_of(weight).peak
+        steep = peak(torch.nan_to_num(rstd, 0.0, 0.0, 0.0)) * factor
+        far = 1.0 + peak(torch.nan_to_num(mean * rstd, 0.0, 0.0, 0.0))
+        columns = energies(gradient.reshape(problem.rows, problem.size), (0,))
+        mean_sum, largest = root(columns.mean()), root(columns.max())
+        within, over = (summation_bound(n, "float32") for n in (problem.size, problem.rows))
+        return (
+            Part(
+                Scale(3 * steep * far * numbers.rms, 3 * steep * far * numbers.peak), within, within
+            ),
+            Part(Scale(far * mean_sum, far * largest), over, over),
+            Part(Scale(mean_sum, largest), over, over),
+        )
