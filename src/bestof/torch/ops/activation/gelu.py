@@ -1,7 +1,7 @@
 """GELU: chooses between PyTorch's own kernel and a native one.
 
-On an EPYC of the third generation the native kernel takes 0.75 to 0.9 of PyTorch's time, and a
-quarter for the approximation by tanh.
+On a Zen 3 the native kernel takes 0.7 of PyTorch's time, and a quarter for the approximation by
+tanh. For bfloat16 these are 0.75 to 0.85, and 0.4.
 """
 
 from __future__ import annotations

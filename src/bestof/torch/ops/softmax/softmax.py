@@ -1,6 +1,6 @@
 """Softmax: chooses between PyTorch's own kernel and a native one.
 
-On an EPYC of the third generation the native kernel takes 0.5 to 0.65 of PyTorch's time. PyTorch's
+On a Zen 3 the native kernel takes 0.65 to 0.7 of PyTorch's time. PyTorch's
 gradient of it is bound by memory: no row is faster.
 """
 
@@ -25,7 +25,7 @@ from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
 LEAST = 2**18
-"""Numbers for each thread. PyTorch takes 0.3 milliseconds on an EPYC of the third generation."""
+"""Numbers for each thread. PyTorch takes 0.3 milliseconds on a Zen 3."""
 
 
 class SoftmaxProblem(NamedTuple):
