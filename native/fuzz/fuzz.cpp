@@ -22,6 +22,7 @@
 #include "fuzz/norm.h"
 #include "fuzz/product.h"
 #include "fuzz/rotary.h"
+#include "fuzz/training.h"
 #include "simd/isa.h"
 #include "simd/kernels.h"
 
@@ -314,6 +315,7 @@ int main(int count, char** arguments) {
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_norms(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_rotary(kernels, random) != 0) return 1;
+    if (bestof::fuzz::try_training(kernels, random) != 0) return 1;
     // Its naive sums take longest.
     if (tried % 4 == 0 && bestof::fuzz::try_attention(kernels, random) != 0) return 1;
     ++tried;
