@@ -170,8 +170,8 @@ class ConvolutionOverride:
             return self._as_is(  # type: ignore[no-any-return]
                 *arguments, transposed, output_padding, groups
             )
-        wanted = input.requires_grad, weight.requires_grad
-        found = self._ordinary(input, weight, bias, (stride, padding, dilation, groups), wanted)
+        geometry = (stride, padding, dilation, groups)
+        found = self._ordinary(input, weight, bias, geometry, (input, weight))
         if found is not None:
             return found
         return self.originals.convolution(  # type: ignore[no-any-return]
@@ -192,7 +192,7 @@ class ConvolutionOverride:
     ) -> Tensor | None:
         """Return the output of a convolution that is not 2-D, or is transposed; None if PyTorch
         answers."""
-        wanted = input.requires_grad, weight.requires_grad  # which views made here do not tell
+        given = input, weight
         is_line = len(stride) == 1
         if is_line:
             views = spread(input, weight, stride, padding, dilation, output_padding)
@@ -209,7 +209,7 @@ class ConvolutionOverride:
                 self._accuracy, input, weight, bias, geometry, output_padding
             )
         else:
-            output = self._ordinary(input, weight, bias, geometry, wanted)
+            output = self._ordinary(input, weight, bias, geometry, given)
         return flattened(output) if is_line else output
 
     def _ordinary(
@@ -218,17 +218,18 @@ class ConvolutionOverride:
         weight: Tensor,
         bias: Tensor | None,
         geometry: Geometry,
-        wanted: tuple[bool, bool],
+        given: tuple[Tensor, Tensor],
     ) -> Tensor | None:
         """Return the output of a 2-D convolution; None if PyTorch answers.
 
-        wanted: whether input and weight require gradients.
+        given: input and weight as the program gave them. Views that are made below autograd do not
+        tell whether they require gradients.
         """
         shim = self._shim if self._is_shim_in else None
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
-        found = self._find_forward(input, weight, bias, geometry, wanted)
+        found = self._find_forward(input, weight, bias, geometry, given)
         if found is None:
             return None
         layer = self.layer
@@ -238,7 +239,7 @@ class ConvolutionOverride:
         # so is answered right all the same, as PyTorch would.
         is_noted = (
             shim is not None
-            and (not torch.is_grad_enabled() or all(wanted))
+            and (not torch.is_grad_enabled() or all(_requires_grad(given)))
             and (found.chosen or self._may_answer(shim, found, input, weight, bias))
             and shim.note(generation, found.counts, found.native)
         )
@@ -286,13 +287,14 @@ class ConvolutionOverride:
         weight: Tensor,
         bias: Tensor | None,
         geometry: Geometry,
-        requires_grad: tuple[bool, bool],
+        given: tuple[Tensor, Tensor],
     ) -> Shortcut | None:
         """Return how a forward pass is computed; None if by PyTorch."""
         call = (self.device, self._accuracy, input, weight, bias is not None, geometry)
         look = look_of(*call)
         if look is None or not (bias is None or is_bias(self.device, bias, weight)):
             return None
+        requires_grad = _requires_grad(given)
         is_trained = torch.is_grad_enabled() and any(requires_grad)
 
         def recognize() -> Met | None:
@@ -320,7 +322,7 @@ class ConvolutionOverride:
                 bias_sizes is not None and list(bias_sizes) != [0],  # [0]: no bias
                 (*geometry, arguments[9]),
                 tuple(arguments[10]),
-                (input.requires_grad, weight.requires_grad),
+                (input, weight),
             )
         if found is not None:
             return found
@@ -342,7 +344,7 @@ class ConvolutionOverride:
     ) -> Gradients | None:
         """Return the gradients of a convolution that is not 2-D, or is transposed; None if PyTorch
         answers."""
-        wanted = input.requires_grad, weight.requires_grad  # which views made here do not tell
+        given = input, weight
         is_line = len(stride) == 1
         if is_line:
             views = spread(input, weight, stride, padding, dilation, output_padding)
@@ -363,7 +365,7 @@ class ConvolutionOverride:
         else:
             has_bias = bias_sizes is not None and list(bias_sizes) != [0]
             found = self._ordinary_backward(
-                grad_output, input, weight, has_bias, geometry, mask, wanted
+                grad_output, input, weight, has_bias, geometry, mask, given
             )
         if found is None or not is_line:
             return found
@@ -377,11 +379,11 @@ class ConvolutionOverride:
         has_bias: bool,
         geometry: Geometry,
         mask: Mask,
-        wanted: tuple[bool, bool],
+        given: tuple[Tensor, Tensor],
     ) -> Gradients | None:
         """Return the gradients of a 2-D convolution; None if PyTorch answers.
 
-        wanted: whether input and weight require gradients.
+        given: as in `_ordinary`.
         """
         shim = self._shim if self._is_shim_in else None
         generation = 0 if shim is None else shim.generation  # as in a forward pass
@@ -391,6 +393,7 @@ class ConvolutionOverride:
         look = look_of(*call)
         if look is None:
             return None
+        wanted = _requires_grad(given)
         found = self.layer.find_backward(
             (look, grad_output.shape, grad_output.stride(), *wanted, mask),
             lambda: backward_of(problem_of(*call), grad_output, wanted, mask),
@@ -408,6 +411,11 @@ class ConvolutionOverride:
         except BaseException:
             layer.catch_up()
             raise
+
+
+def _requires_grad(given: tuple[Tensor, Tensor]) -> tuple[bool, bool]:
+    """Return whether input and weight require gradients. A subclass would see the question."""
+    return given[0].requires_grad, given[1].requires_grad
 
 
 def _tolerance(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
