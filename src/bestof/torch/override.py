@@ -225,7 +225,7 @@ class ConvolutionOverride:
         given: input and weight as the program gave them. Views that are made below autograd do not
         tell whether they require gradients.
         """
-        shim = self._shim if self._is_shim_in else None
+        shim = self._shim_of(input, given)
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
@@ -250,6 +250,10 @@ class ConvolutionOverride:
         except BaseException:
             layer.catch_up()
             raise
+
+    def _shim_of(self, input: Tensor, given: tuple[Tensor, Tensor]) -> ConvolutionShim | None:
+        """Return the shim if it is in and asks for this call; None for views of a 1-D one."""
+        return self._shim if self._is_shim_in and input is given[0] else None
 
     def _may_answer(
         self,
@@ -385,7 +389,7 @@ class ConvolutionOverride:
 
         given: as in `_ordinary`.
         """
-        shim = self._shim if self._is_shim_in else None
+        shim = self._shim_of(input, given)
         generation = 0 if shim is None else shim.generation  # as in a forward pass
         if not is_gradient(self.device, grad_output, input):
             return None

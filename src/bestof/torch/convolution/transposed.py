@@ -59,6 +59,8 @@ class TransposedConvolution:
         look = look_of(self._device, accuracy, input, weight, bias is not None, geometry)
         if look is None or not (bias is None or self._is_bias(bias, weight, geometry[3])):
             return None
+        if bias is not None and input.dtype is torch.bfloat16:
+            return None  # the bias would be added to rounded numbers
 
         def recognize() -> ConvProblem | None:
             problem = self._problem(accuracy, input, weight, geometry, output_padding)
@@ -74,6 +76,9 @@ class TransposedConvolution:
             output: Tensor = self._layer.input_gradient(found.problem, input, weight)
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return None
+        except BaseException:
+            self._layer.catch_up()
+            raise
         return output if bias is None else output.add_(bias.view(-1, 1, 1))
 
     def backward(
@@ -127,6 +132,9 @@ class TransposedConvolution:
                 grad_input = self._layer.forward_pass(of_input.problem, gradient, weight, None)
         except NoAlternative:
             return None
+        except BaseException:
+            self._layer.catch_up()
+            raise
         return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if mask[2] else None
 
     def _is_bias(self, bias: Tensor, weight: Tensor, groups: int) -> bool:

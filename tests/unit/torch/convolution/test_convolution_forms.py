@@ -245,3 +245,13 @@ def test_settled_calls_of_pytorchs_kernel_have_its_bits(no_limit: None) -> None:
     assert override is not None
     assert next(iter(override.layer.input_gradient_calls.totals().values())) == 71
     assert operation_override("convolution 3d") is not None
+
+
+def test_bfloat16_with_a_bias_is_pytorchs(no_limit: None) -> None:
+    operands = [torch.randn(one).bfloat16() for one in ((2, 4, 6, 6), (4, 8, 3, 3), (8,))]
+    expected = functional.conv_transpose2d(*operands)
+    bt.enable()
+    assert torch.equal(functional.conv_transpose2d(*operands), expected)
+    assert problems() == []
+    functional.conv_transpose2d(*operands[:2])
+    assert len(problems()) == 1
