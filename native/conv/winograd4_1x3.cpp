@@ -1,4 +1,5 @@
-// Winograd F(4, 3) along rows, for kernels of 1x3, as 1-D convolutions have: 2 times fewer multiplications.
+// Winograd F(4, 3) along rows, for kernels of 1x3, as 1-D convolutions have: 2 times fewer
+// multiplications.
 #include "conv/algorithms.h"
 #include "conv/winograd_axes_weight.h"
 

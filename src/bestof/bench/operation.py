@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -11,31 +10,12 @@ import torch
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.bench.quartiles import Quartiles
+from bestof.bench.row_time import RowTime
 from bestof.errors import InvalidArgument
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
 from bestof.torch.dispatch.tried import Tried
 from bestof.torch.ops import table
 from bestof.torch.ops.operation import Call, Operation
-
-
-@dataclass(frozen=True, slots=True)
-class RowTime:
-    """One row of one operation on one example.
-
-    seconds: the median call. ratio: the time of PyTorch's own kernel over that of the row, in the
-    same round; the median over the rounds, with half the distance between the quartiles. wrong: how
-    the result differs from that of PyTorch's own kernel, None if it agrees.
-    """
-
-    operation: str
-    example: str
-    problem: str
-    row: str
-    threads: int
-    seconds: float
-    ratio: float
-    spread: float
-    wrong: str | None
 
 
 def measure_operations(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bestof.bench.operation import RowTime
+from bestof.bench.row_time import RowTime
 from bestof.view.bench.table import Table
 
 _HEADINGS = ("", "operation", "example", "row", "ms", "ratio", "")
