@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from bestof.kernels._native import PackedMatrix, PackedWeights, c_calls, fingerprint
+from bestof.kernels._native import (
+    PackedMatrix,
+    PackedWeights,
+    Runnable,
+    c_calls,
+    fingerprint,
+)
 from bestof.kernels.attention import AttentionPlan
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.kernels.conv import Conv2dPlan
 from bestof.kernels.matmul import MatmulPlan
 
-__all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
+__all__ = ["Runnable", "c_calls", "fingerprint", "packed_address", "plan_address"]
 
 # fingerprint(memory, bytes) hashes the bits at an address (see native/conv/fingerprint.h).
 # c_calls() returns the address of the table that native/bindings/c_calls.h describes.

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bestof.kernels._native import Runnable
-from bestof.kernels.addresses import c_calls
+from bestof.kernels.addresses import Runnable, c_calls
 from bestof.torch.guards import passes_through
 from bestof.torch.shim import Form, Native, native_plan
 

@@ -15,7 +15,7 @@ from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import FORWARD
-from bestof.torch.convolution.originals import Originals, originals
+from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.verifier import PassVerifier
 from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
 from bestof.torch.ops.convolution.planes import (
@@ -24,8 +24,9 @@ from bestof.torch.ops.convolution.planes import (
     single_planes,
     volume_of,
 )
+from bestof.torch.ops.convolution.volume_operation import VolumeOperation
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem, is_bias, volume_problem
-from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.ops.operation import Call
 from bestof.torch.ops.row import Row
 
 
@@ -59,20 +60,15 @@ def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
     return run
 
 
-class Conv3d(Operation[VolumeProblem]):
+class Conv3d(VolumeOperation):
     """`aten::convolution` of volumes."""
 
     name = "convolution 3d"
     operator = "aten::convolution"
-    part = True
     rows = (
         Row("as is", as_is),
         *plane_rows(FORWARD, lambda problem: problem.planes, _by_planes),
     )
-
-    def original(self, _kernels: Any) -> Any:
-        """Return PyTorch's own kernels of both operators."""
-        return originals()
 
     def call(
         self,

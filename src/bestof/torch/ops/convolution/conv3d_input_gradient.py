@@ -7,11 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import INPUT_GRADIENT
-from bestof.torch.convolution.originals import Originals, originals
+from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.verifier import PassVerifier
 from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
@@ -21,12 +20,8 @@ from bestof.torch.ops.convolution.planes import (
     single_planes,
     volume_of,
 )
-from bestof.torch.ops.convolution.volume_problem import (
-    VolumeProblem,
-    is_gradient,
-    volume_problem,
-)
-from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.ops.convolution.volume_operation import VolumeGradient
+from bestof.torch.ops.convolution.volume_problem import VolumeProblem
 from bestof.torch.ops.row import Row
 
 
@@ -59,34 +54,11 @@ def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
     return run
 
 
-class Conv3dInputGradient(Operation[VolumeProblem]):
+class Conv3dInputGradient(VolumeGradient):
     """`aten::convolution_backward` of volumes, asked for the gradient of the input."""
 
     name = "convolution 3d input gradient"
-    operator = "aten::convolution_backward"
-    part = True
     rows = (Row("as is", as_is), *plane_rows(INPUT_GRADIENT, _planes_of, _by_planes))
-
-    def original(self, _kernels: Any) -> Any:
-        """Return PyTorch's own kernels of both operators."""
-        return originals()
-
-    def call(
-        self,
-        level: Accuracy,
-        gradient: Tensor,
-        input: Tensor,
-        weight: Tensor,
-        _bias_sizes: Any,
-        *geometry: Any,
-    ) -> Call | None:
-        """Return the problem, gradient, input and weight of a call; None if PyTorch answers it."""
-        stride, padding, dilation, _transposed, _output_padding, groups, _mask = geometry
-        axes = stride, padding, dilation, groups
-        problem = volume_problem(level, input, weight, False, *axes)
-        if problem is None or not is_gradient(problem, gradient):
-            return None
-        return Call(problem, (gradient, input, weight))
 
     def compare(
         self,
