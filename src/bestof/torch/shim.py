@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,31 +47,18 @@ __all__ = [
     "Watch",
     "computed_by",
     "dense_bytes",
+    "find_gradients",
+    "find_registration",
+    "handle_conversions",
     "make_operator_shim",
-    "make_operators",
     "make_shim",
     "native_convolution",
     "native_plan",
     "onednn",
+    "pytorch_libraries",
     "sample_of",
     "watch",
 ]
-
-
-class Answered(Protocol):
-    """What a shim asks of an operation; see `ops/operation.py`."""
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """The operators of PyTorch."""
-
-    @property
-    def rule(self) -> str:
-        """The rule by which calls are chosen for; see native/torch/rules.h."""
-
-    @property
-    def least(self) -> float:
-        """The work from which on calls are chosen for."""
 
 
 def make_shim(
@@ -83,7 +70,7 @@ def make_shim(
     while selectors are to use their first alternatives. Returns None if PyTorch lacks the functions
     that it calls, or if somebody else's kernel is in place: the shim calls PyTorch's own.
     """
-    conversions = _conversions()
+    conversions = handle_conversions()
     operations = ("aten::convolution", "aten::convolution_backward")
     if conversions is None or any(
         torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations
@@ -92,77 +79,10 @@ def make_shim(
     return ConvolutionShim(*conversions, forward, backward, kept, Defaults.first_only)
 
 
-def make_operators(
-    operation: Answered, answer: Callable[..., Any], kernels: list[Any]
-) -> OperatorShim | None:
-    """Return a shim that asks `answer` for calls of an operation that it does not know.
-
-    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of the operators.
-    Returns None if this release of PyTorch lacks the functions that register C++ kernels, if
-    another library has replaced one of PyTorch's kernels, or if an operator takes other arguments
-    than tensors, numbers, truth values, texts and lists of them.
-    """
-    conversions = _conversions()
-    if conversions is None or objection() is not None:
-        return None
-    entries = [_entry_of(name) for name in operation.operators]
-    if None in entries:
-        return None
-    return make_operator_shim(
-        *conversions,
-        answer,
-        entries,  # type: ignore[arg-type]  # none of them is None
-        kernels,
-        operation.rule,
-        operation.least,
-        Defaults.first_only,
-    )
-
-
-def _entry_of(operator: str) -> tuple[str, str, int] | None:
-    """Return the name of an operator, the kinds of its arguments, and the number of its results.
-
-    Returns None if it returns anything else than tensors, or takes lists of tensors.
-    """
-    schema: Any = torch._C._get_schema(operator, "")
-    types = [str(one.type) for one in schema.arguments]
-    if any(str(one.type) != "Tensor" for one in schema.returns) or "List[Tensor]" in types:
-        return None
-    kinds = "".join("t" if one in ("Tensor", "Optional[Tensor]") else "." for one in types)
-    return operator.removeprefix("aten::"), kinds, len(schema.returns)
-
-
-@cache
-def objection() -> str | None:
-    """Return why this PyTorch takes no kernels in C++ for operators, None if it does.
-
-    The first question tries it, in a process that has no such kernels yet; see `probe.py`.
-    """
-    from bestof.torch import probe  # noqa: PLC0415 - it needs this module
-
-    if not torch.__version__.startswith(probe.TESTED):
-        said = probe.said_by_child()
-        if said is not None:
-            return said
-    return try_registration()
-
-
-def try_registration() -> str | None:
-    """Return the same of a trial in this process, whatever its release."""
-    from bestof.torch.probe import try_all  # noqa: PLC0415 - it needs this module
-
-    conversions = _conversions()
-    if conversions is None or not any(map(find_registration, _libraries())):
-        return "it lacks the functions that register them"
-    if not any(map(find_gradients, _libraries())):
-        return "it does not tell whether a gradient is computed"
-    return try_all(conversions)
-
-
 @cache
 def onednn() -> Native | None:
     """Return oneDNN's product; None if PyTorch was built without it."""
-    return onednn_product() if any(map(find_onednn, _libraries())) else None
+    return onednn_product() if any(map(find_onednn, pytorch_libraries())) else None
 
 
 class Form(NamedTuple):
@@ -211,7 +131,7 @@ def computed_by(shim: Shim, native: Native, tensors: Sequence[Tensor | None]) ->
     The tensors are the operands of a call, None where one is absent. The kernel refuses if the shim
     has not been lent what it reads packed.
     """
-    conversions = _conversions()
+    conversions = handle_conversions()
     assert conversions is not None  # else there is no shim
     to_tensors, to_handle = conversions
     handles = [None if one is None else to_handle(one) for one in tensors]
@@ -220,18 +140,18 @@ def computed_by(shim: Shim, native: Native, tensors: Sequence[Tensor | None]) ->
     return results[0] if results is not None and len(results) == 1 else results
 
 
-def _libraries() -> list[str]:
+def pytorch_libraries() -> list[str]:
     return [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")]
 
 
 @cache
-def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+def handle_conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     """Return the conversions from handles to tensors and back; None if PyTorch lacks any."""
     module = getattr(torch._C, "_aoti", None)
     names = ("alloc_tensors_by_stealing_from_void_ptrs", "unsafe_alloc_void_ptr_from_tensor")
     if any(not hasattr(module, name) for name in names):
         return None
-    libraries = _libraries()
+    libraries = pytorch_libraries()
     if not any(map(find, libraries)) or not any(map(find_guards, libraries)):
         return None
     any(map(find_tensor_version, libraries))  # else Python runs those with packed weights
@@ -275,7 +195,7 @@ def watch(
     370. Returns None if PyTorch does not tell: of inference tensors, in places that are no dicts,
     and in releases that lack the functions of the shim.
     """
-    conversions = _conversions()
+    conversions = handle_conversions()
     if conversions is None or any(one.is_inference() for one in tensors):
         return None
     kept = [(own, name) for own, name in places or () if isinstance(own, dict)]

@@ -37,7 +37,7 @@ def override() -> ConvolutionOverride:
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ConvolutionOverride:
     """As on a PyTorch without what the shim is made of, too."""
     if request.param == "python":
-        monkeypatch.setattr(shim, "_conversions", lambda: None)
+        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
         use_policy(AsIs())
         integration.enable()
         found = convolution_override()

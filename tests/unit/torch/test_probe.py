@@ -14,7 +14,7 @@ import torch
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning
-from bestof.torch import probe, shim
+from bestof.torch import probe, registration, shim
 from bestof.torch.enable import _State, operation_override
 
 
@@ -22,14 +22,14 @@ from bestof.torch.enable import _State, operation_override
 def new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_State, "told", set())
-    shim.objection.cache_clear()
+    registration.objection.cache_clear()
     yield
-    shim.objection.cache_clear()
+    registration.objection.cache_clear()
 
 
 def test_this_release_takes_kernels_in_cpp() -> None:
-    assert shim.objection() is None
-    assert shim.try_registration() is None  # the first trial has left nothing
+    assert registration.objection() is None
+    assert registration.try_registration() is None  # the first trial has left nothing
 
 
 def test_an_unknown_release_is_tried_in_a_child_process_once(
@@ -45,8 +45,8 @@ def test_an_unknown_release_is_tried_in_a_child_process_once(
     assert kept["build"][0] == "2.99.0"
     bt.disable()
     monkeypatch.setattr(probe.subprocess, "run", None)  # no second child
-    shim.objection.cache_clear()
-    assert shim.objection() is None
+    registration.objection.cache_clear()
+    assert registration.objection() is None
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"build": 3}', "\0"])
@@ -59,7 +59,7 @@ def test_a_damaged_file_is_written_anew(
     place.write_text(damage)
     child = subprocess.CompletedProcess([], 0, stdout="a library's own line\nnull\n")
     monkeypatch.setattr(probe.subprocess, "run", lambda *_, **__: child)
-    assert shim.objection() is None
+    assert registration.objection() is None
     assert json.loads(place.read_text())["objection"] is None
 
 
@@ -93,7 +93,7 @@ def test_a_child_that_crashes_leaves_operations_to_pytorch_and_says_so(
 @pytest.mark.parametrize("fault", ["arguments", "results"])
 def test_a_difference_is_found(case: Any, fault: str) -> None:
     """Tensors arrive as others, as if they were read where they do not lie."""
-    conversions = shim._conversions()
+    conversions = shim.handle_conversions()
     assert conversions is not None
     to_tensors, to_handle = conversions
     wrong = {
@@ -107,7 +107,7 @@ def test_a_difference_is_found(case: Any, fault: str) -> None:
 
 def test_what_pytorch_is_to_answer_must_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_NEVER", 0.0)
-    conversions = shim._conversions()
+    conversions = shim.handle_conversions()
     assert conversions is not None
     for case in (probe._attention, probe._boxed):
         found = probe.try_all(conversions, [case])

@@ -25,8 +25,9 @@ from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import KEYS, by_position
 from bestof.torch.ops.row import Row
 from bestof.torch.python_kernel import PythonKernel
+from bestof.torch.registration import make_operators, objection
 from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import Native, computed_by, make_operators, objection
+from bestof.torch.shim import Native, computed_by
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 

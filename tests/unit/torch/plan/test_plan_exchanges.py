@@ -42,7 +42,7 @@ def test_planned_shapes_notice_an_exchanged_module(
     exchange: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(shim, "_conversions", lambda: None)
+        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
     model, x = Nested().eval(), torch.randn(2, 4)
     state = ModelState(model)
     assert (state._watch is not None) == compiled

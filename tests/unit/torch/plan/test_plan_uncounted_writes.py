@@ -68,7 +68,7 @@ def test_a_fused_step_of_elements_that_are_not_sampled(
     optimizer: type[torch.optim.Optimizer], compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(shim, "_conversions", lambda: None)
+        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
     one, words = Words().eval(), torch.tensor([30])
     fused = optimizer(one.parameters(), lr=0.1, fused=True)  # type: ignore[call-arg]
     plan = bt.optimize(one, words, tune=False)
@@ -240,7 +240,7 @@ def test_a_write_to_a_whole_tensor_is_noticed(
     way: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(shim, "_conversions", lambda: None)
+        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
     one, x = model(), torch.randn(4, 64)
     plan = bt.optimize(one, x, tune=False)
     plan(x)

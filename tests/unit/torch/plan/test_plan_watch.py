@@ -80,7 +80,7 @@ def test_a_change_is_noticed(
     change: Callable[[nn.Sequential], object], compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(shim, "_conversions", lambda: None)
+        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
     one = model()
     state = ModelState(one)
     assert (state._watch is not None) == compiled

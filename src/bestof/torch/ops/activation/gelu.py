@@ -23,7 +23,7 @@ from bestof.torch.ops.activation.curve import (
 )
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
 from bestof.torch.ops.row import Row
 
 ACTIVATIONS = {"none": "gelu", "tanh": "gelu_tanh"}
@@ -51,6 +51,11 @@ class Gelu(RoundingOperation[ActivationProblem]):
         """Return the problem and the argument of a call; None if PyTorch answers it."""
         activation = ACTIVATIONS.get(approximate)
         return None if activation is None else problem_of(level, activation, DTYPES, x)
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return those of BERT-base, exact and by tanh."""
+        x = random(1024, 3072)
+        return {"1024 x 3072": (x,), "1024 x 3072 by tanh": (x, "tanh")}
 
     def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
         """Return the scale of results: they are at most the argument.

@@ -19,7 +19,7 @@ from bestof.torch.ops.activation.curve import (
 from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS, DTYPES
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
 from bestof.torch.ops.row import Row
 
 
@@ -46,6 +46,11 @@ class GeluBackward(RoundingOperation[ActivationProblem]):
         """Return the problem, the gradient and the argument; None if PyTorch answers the call."""
         activation = ACTIVATIONS.get(approximate)
         return None if activation is None else problem_of(level, activation, DTYPES, gradient, x)
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return those of BERT-base, exact and by tanh."""
+        both = random(1024, 3072), random(1024, 3072, seed=1)
+        return {"1024 x 3072": both, "1024 x 3072 by tanh": (*both, "tanh")}
 
     def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
         """Return the scale of results: the derivative is at most 1.13, the sum of its terms 1.3.

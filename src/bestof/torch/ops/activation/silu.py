@@ -23,7 +23,7 @@ from bestof.torch.ops.activation.curve import (
 )
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
 from bestof.torch.ops.row import Row
 
 DTYPES = (torch.float32,)
@@ -45,6 +45,10 @@ class Silu(RoundingOperation[ActivationProblem]):
     def call(self, level: Accuracy, x: Tensor) -> Call | None:
         """Return the problem and the argument of a call; None if PyTorch answers it."""
         return problem_of(level, "silu", DTYPES, x)
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return a large one."""
+        return {"1024 x 3072": (random(1024, 3072),)}
 
     def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
         """Return the scale of results: they are at most the argument."""

@@ -19,7 +19,7 @@ from bestof.torch.ops.activation.curve import (
 from bestof.torch.ops.activation.silu import DTYPES
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
 from bestof.torch.ops.row import Row
 
 
@@ -42,6 +42,10 @@ class SiluBackward(RoundingOperation[ActivationProblem]):
     def call(self, level: Accuracy, gradient: Tensor, x: Tensor) -> Call | None:
         """Return the problem, the gradient and the argument; None if PyTorch answers the call."""
         return problem_of(level, "silu", DTYPES, gradient, x)
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return a large one."""
+        return {"1024 x 3072": (random(1024, 3072), random(1024, 3072, seed=1))}
 
     def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
         """Return the scale of results: the derivative is at most 1.1.

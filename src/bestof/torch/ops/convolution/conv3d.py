@@ -24,7 +24,7 @@ from bestof.torch.ops.convolution.planes import (
     single_planes,
     volume_of,
 )
-from bestof.torch.ops.convolution.volume_operation import VolumeOperation
+from bestof.torch.ops.convolution.volume_operation import VolumeOperation, layers
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem, is_bias, volume_problem
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.row import Row
@@ -69,6 +69,10 @@ class Conv3d(VolumeOperation):
         Row("as is", as_is),
         *plane_rows(FORWARD, lambda problem: problem.planes, _by_planes),
     )
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return convolutions of 3x3x3."""
+        return {name: (x, w, None, *geometry) for name, (x, w, geometry) in layers().items()}
 
     def call(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
@@ -14,6 +15,25 @@ from bestof.torch.ops.convolution.volume_problem import (
     volume_problem,
 )
 from bestof.torch.ops.operation import Call, Operation
+
+_LAYERS = {
+    "2 x 16 x 8 x 32 x 32 to 32": (2, 16, 32, 8, 32),
+    "1 x 32 x 16 x 32 x 32 to 32": (1, 32, 32, 16, 32),
+}
+
+
+def layers() -> dict[str, tuple[Tensor, Tensor, tuple[Any, ...]]]:
+    """Return inputs and weights of examples, and the geometry of a 3x3x3 kernel."""
+    numbers = torch.Generator().manual_seed(0)
+    ones = (1, 1, 1)
+    return {
+        name: (
+            torch.randn(images, channels, depth, side, side, generator=numbers),
+            torch.randn(filters, channels, 3, 3, 3, generator=numbers),
+            (ones, ones, ones, False, (0, 0, 0), 1),
+        )
+        for name, (images, channels, filters, depth, side) in _LAYERS.items()
+    }
 
 
 class VolumeOperation(Operation[VolumeProblem]):
@@ -30,6 +50,16 @@ class VolumeGradient(VolumeOperation):
     """One gradient. Its operands are the gradient of the output, the input and the weight."""
 
     operator = "aten::convolution_backward"
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return gradients of convolutions of 3x3x3."""
+        return {
+            name: (
+                torch.randn(x.shape[0], w.shape[0], *x.shape[2:]),
+                *(x, w, None, *geometry, (True, True, False)),
+            )
+            for name, (x, w, geometry) in layers().items()
+        }
 
     def call(
         self,

@@ -7,7 +7,7 @@ and its forward pass, have no row: they reach the speed of memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from bestof.torch.distance import peak, size_of
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding import Part, RoundingOperation, random
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -166,6 +166,20 @@ class GroupNormBackward(RoundingOperation[GroupNormProblem]):
             tuple(x.shape), groups, weight is not None, mask, torch.get_num_threads(), level
         )
         return Call(problem, (gradient, x, mean, rstd, weight))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return gradients of images in channels last, in 32 groups."""
+        found = {}
+        for n, c, side in ((8, 64, 64), (2, 640, 32)):
+            x, gradient = (
+                random(n, c, side, side, seed=seed).contiguous(memory_format=torch.channels_last)
+                for seed in range(2)
+            )
+            sizes = n, c, side * side, 32
+            _, mean, rstd = torch.native_group_norm(x, None, None, *sizes, 1e-5)
+            arguments = (gradient, x, mean, rstd, random(c), *sizes, (True, True, True))
+            found[f"{n} x {c} x {side} x {side}"] = arguments
+        return found
 
     def parts(self, call: Call, _expected: Sequence[Tensor | None]) -> Sequence[Part]:
         """Return the scales: three terms for the input, sums over the images for the others.

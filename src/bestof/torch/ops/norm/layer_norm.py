@@ -6,6 +6,7 @@ On a Zen 3 the native kernel takes 0.75 to 0.9 of PyTorch's time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from bestof.torch.ops.memory import address, compiled_by
 from bestof.torch.ops.norm.rows import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding import Part, RoundingOperation, random
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -92,6 +93,13 @@ class LayerNorm(RoundingOperation[LayerNormProblem]):
             level,
         )
         return Call(problem, (x, weight, bias))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return that of BERT-base, and many short rows."""
+        return {
+            f"{rows} x {size}": (random(rows, size), (size,), random(size), random(size), 1e-5)
+            for rows, size in ((1024, 768), (16384, 128))
+        }
 
     def parts(self, call: Call, expected: Sequence[Tensor | None]) -> Sequence[Part]:
         """Return the scales: that of a row is its mean over its deviation, if this is above 1.

@@ -7,6 +7,7 @@ and the bias. On a Zen 3 the native kernel takes 0.75 to 0.95 of PyTorch's time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +17,11 @@ from bestof.torch.comparison import Scale, energies, root
 from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.distance import peak, size_of
 from bestof.torch.ops.memory import address, are_like, compiled_by
+from bestof.torch.ops.norm.layer_norm import LayerNorm
 from bestof.torch.ops.norm.rows import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding import Part, RoundingOperation, random
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -125,6 +127,15 @@ class LayerNormBackward(RoundingOperation[LayerNormProblem]):
         if not (gradient.is_contiguous() and mean.is_contiguous() and rstd.is_contiguous()):
             return None
         return Call(problem, (gradient, x, mean, rstd, weight, bias))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return the gradients of the examples of the forward pass."""
+        found = {}
+        for name, (x, shape, weight, bias, eps) in LayerNorm().examples().items():
+            _, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
+            gradient = random(*x.shape, seed=1)
+            found[name] = (gradient, x, shape, mean, rstd, weight, bias, (True, True, True))
+        return found
 
     def parts(self, call: Call, _expected: Sequence[Tensor | None]) -> Sequence[Part]:
         """Return the scales: three terms for the input, sums over the rows for the others.

@@ -20,7 +20,7 @@ from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.ops.memory import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding import Part, RoundingOperation, random
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -84,6 +84,13 @@ class Softmax(RoundingOperation[SoftmaxProblem]):
             return None
         problem = SoftmaxProblem(tuple(x.shape), dim % axes, torch.get_num_threads(), level)
         return Call(problem, (x,))
+
+    def examples(self) -> dict[str, tuple[Any, ...]]:
+        """Return scores of attention, and channels of images."""
+        return {
+            "8 x 12 x 128 x 128, rows": (random(8, 12, 128, 128), -1, False),
+            "8 x 19 x 128 x 128, channels": (random(8, 19, 128, 128), 1, False),
+        }
 
     def parts(self, call: Call, _expected: Sequence[Any]) -> Sequence[Part]:
         """Return the bound of the sums. All terms are positive: the results are the scale."""
