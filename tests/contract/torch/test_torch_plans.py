@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -32,16 +33,24 @@ PROMISED = 5e-6
 STEPS = 30
 
 
+class _PoisonedTorch:
+    """The module torch, whose zeros are NaN."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def zeros(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.zeros(*args, **kwargs).fill_(float("nan"))
+
+
 @pytest.fixture(autouse=True)
 def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One trial of each alternative, whatever it takes; and memory that nobody has written to reads
     as NaN."""
     bestof.use_policy("rounds:rounds=1")
     selector.cache_clear()
-    zeros = arena.torch.zeros
-    monkeypatch.setattr(
-        arena.torch, "zeros", lambda *args, **kwargs: zeros(*args, **kwargs).fill_(float("nan"))
-    )
+    monkeypatch.setattr(arena, "torch", _PoisonedTorch())  # not of others, who compare by zeros
     yield
     selector.cache_clear()
 
