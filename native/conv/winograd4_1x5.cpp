@@ -1,4 +1,5 @@
-// Winograd F(4, 5) along rows, for kernels of 1x5, as 1-D convolutions have: 2.5 times fewer multiplications.
+// Winograd F(4, 5) along rows, for kernels of 1x5, as 1-D convolutions have: 2.5 times fewer
+// multiplications.
 #include "conv/algorithms.h"
 #include "conv/winograd_axes_weight.h"
 
