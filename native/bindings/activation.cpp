@@ -43,6 +43,7 @@ class ActivationRunnable final : public Runnable {
       : problem_(problem), is_backward_(is_backward) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa_ != kernels().isa) return false;
     const int threads = omp_get_max_threads();
     if (is_backward_)
       kernels().activation_backward(problem_, operands[0], operands[1], results[0], threads);
@@ -53,6 +54,7 @@ class ActivationRunnable final : public Runnable {
 
  private:
   ActivationProblem problem_;
+  std::string isa_ = kernels().isa;
   bool is_backward_;
 };
 

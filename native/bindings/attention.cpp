@@ -200,11 +200,13 @@ struct AttentionPlan final : Runnable {
   Attention problem;
   bool masks, sums;
   int threads;
+  std::string isa = kernels().isa;
 
   AttentionPlan(const Attention& p, bool has_mask, bool has_sums, int most)
       : problem(p), masks(has_mask), sums(has_sums), threads(most) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa != kernels().isa) return false;
     const int used = threads > 0 ? threads : omp_get_max_threads();
     const AttentionCall call = {operands[0], operands[1], operands[2],
                                 operands[3], results[0],  static_cast<float*>(results[1]),

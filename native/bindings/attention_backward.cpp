@@ -109,11 +109,13 @@ struct AttentionBackwardPlan final : Runnable {
   AttentionBackward problem;
   bool masks;
   int threads;
+  std::string isa = kernels().isa;
 
   AttentionBackwardPlan(const AttentionBackward& p, bool has_mask, int most)
       : problem(p), masks(has_mask), threads(most) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa != kernels().isa) return false;
     const int used = threads > 0 ? threads : omp_get_max_threads();
     return descend(problem, call_of(operands, results, used)) == Outcome::kDone;
   }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "bindings/module.h"
@@ -48,6 +49,7 @@ class GroupNormBackwardRunnable final : public Runnable {
   explicit GroupNormBackwardRunnable(const GroupNormProblem& problem) : problem_(problem) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa_ != kernels().isa) return false;
     const std::unique_ptr<float[]> scratch(
         new (std::nothrow) float[group_norm_scratch(problem_)]());
     if (scratch == nullptr) return false;
@@ -60,6 +62,7 @@ class GroupNormBackwardRunnable final : public Runnable {
 
  private:
   GroupNormProblem problem_;
+  std::string isa_ = kernels().isa;
 };
 
 }  // namespace

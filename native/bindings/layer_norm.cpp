@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "bindings/module.h"
@@ -55,6 +56,7 @@ class LayerNormRunnable final : public Runnable {
   explicit LayerNormRunnable(const LayerNormProblem& problem) : problem_(problem) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa_ != kernels().isa) return false;
     kernels().layer_norm(problem_,
                          {at(operands[0]), at(operands[1]), at(operands[2]), at(results[0]),
                           at(results[1]), at(results[2]), omp_get_max_threads()});
@@ -63,6 +65,7 @@ class LayerNormRunnable final : public Runnable {
 
  private:
   LayerNormProblem problem_;
+  std::string isa_ = kernels().isa;
 };
 
 // gradient, x, mean, rstd, scale, shift -> the gradients of x, scale and shift.
@@ -71,6 +74,7 @@ class LayerNormBackwardRunnable final : public Runnable {
   explicit LayerNormBackwardRunnable(const LayerNormProblem& problem) : problem_(problem) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa_ != kernels().isa) return false;
     const int threads = omp_get_max_threads();
     const std::unique_ptr<float[]> scratch(new (std::nothrow) float[threads * 2 * problem_.size]());
     if (scratch == nullptr) return false;
@@ -83,6 +87,7 @@ class LayerNormBackwardRunnable final : public Runnable {
 
  private:
   LayerNormProblem problem_;
+  std::string isa_ = kernels().isa;
 };
 
 }  // namespace

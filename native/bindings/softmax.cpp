@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <memory>
+#include <string>
 
 #include "bindings/module.h"
 #include "bindings/runnable.h"
@@ -26,6 +27,7 @@ class SoftmaxRunnable final : public Runnable {
   explicit SoftmaxRunnable(const SoftmaxProblem& problem) : problem_(problem) {}
 
   bool run_on(const void* const* operands, void* const* results, const void*) const override {
+    if (isa_ != kernels().isa) return false;
     kernels().softmax(problem_, static_cast<const float*>(operands[0]),
                       static_cast<float*>(results[0]), omp_get_max_threads());
     return true;
@@ -33,6 +35,7 @@ class SoftmaxRunnable final : public Runnable {
 
  private:
   SoftmaxProblem problem_;
+  std::string isa_ = kernels().isa;
 };
 
 }  // namespace

@@ -80,6 +80,8 @@ class KnownCalls {
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   void forget() { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
+  bool is_full() const { return held_.load(std::memory_order_relaxed) >= count_ / 2; }
+
   // Returns null for unknown calls, and for calls noted before the last decision.
   Known* find(const Call& call) const {
     Known* known = place_of(call).load(std::memory_order_acquire);
@@ -93,7 +95,7 @@ class KnownCalls {
   Known* meet(const Call& call) {
     std::atomic<Known*>& place = place_of(call);
     Known* known = place.load(std::memory_order_acquire);
-    if (known != nullptr || held_.load(std::memory_order_relaxed) >= count_ / 2) return known;
+    if (known != nullptr || is_full()) return known;
     return insert(place, new Known{call, {}, {0}});
   }
 

@@ -77,7 +77,7 @@ bool OperatorCall::add(const Argument& argument) {
 bool OperatorCall::describe(Call& call) const {
   for (int place = 0; place < argument_count_; ++place) {
     const Argument& one = arguments_[place];
-    if (!call.has_place(2)) return false;
+    if (!call.has_place(3)) return false;
     switch (one.kind) {
       case Argument::TENSOR:
         if (one.tensor == nullptr) {
@@ -87,10 +87,12 @@ bool OperatorCall::describe(Call& call) const {
         }
         break;
       case Argument::LIST:
+        call.add(one.kind);  // for a list may be absent
         if (!add_list(*one.list, call)) return false;
         break;
       case Argument::TEXT:
         if (one.text->size() > sizeof(int64_t)) return false;
+        call.add(one.kind);
         call.add(static_cast<int64_t>(one.text->size()));
         call.add(word_of(one.text->data(), one.text->size()));
         break;

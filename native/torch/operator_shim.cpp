@@ -60,7 +60,7 @@ bool OperatorShim::answer(OperatorCall& call) {
   Known* known = rule_.until_asked == 0 ? known_.find(look) : known_.meet(look);
   bool is_refused = false;
   if (known == nullptr) {
-    if (rule_.until_asked != 0) return false;  // the table is full of other looks
+    if (known_.is_full()) return false;  // of other looks
   } else if (known->generation.load(std::memory_order_acquire) != generation()) {
     if (known->met.load(std::memory_order_relaxed) < rule_.until_asked) {
       known->met.fetch_add(1, std::memory_order_relaxed);

@@ -71,9 +71,8 @@ bool is_bias(stable::Tensor bias, int64_t columns) {
 
 bool is_product(const OperatorCall& call, double least) {
   const stable::Tensor bias = call.tensors()[0], a = call.tensors()[1], b = call.tensors()[2];
-  int64_t dimensions = 0;
-  if (stable::aoti_torch_get_dim(a, &dimensions) != 0 || dimensions < 2) return false;
-  const bool is_batched = dimensions == 3;
+  const bool is_batched = call.argument(0).whole >= 2;  // bmm and baddbmm
+  const int64_t dimensions = is_batched ? 3 : 2;
   Layout left, right;
   if (!left.read_sizes(a, dimensions) || !right.read_sizes(b, dimensions)) return false;
   const int64_t *rows = left.sizes + is_batched, *depth = right.sizes + is_batched;

@@ -14,6 +14,8 @@ process tries first. Its answer is kept in a file.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +31,7 @@ from bestof.selection.store.default import cache_folder
 from bestof.torch.ops.originals import schema_of
 from bestof.torch.ops.product.originals import PRODUCTS
 from bestof.torch.shim import make_operator_shim
+from bestof.whole_file import write_whole
 
 Conversions: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 
@@ -38,11 +41,14 @@ TESTED = ("2.13.", "2.14.")
 _KEY = "TESTING_ONLY_GenericMode"
 _SECONDS = 60.0  # for the child process, most of them to import torch
 _ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
-_CHILD = """
+_TRYING = "BESTOF_TRYING_REGISTRATION"
+_VERDICT = "bestof's trial of the registration: "
+_CHILD = f"""
 import json
 from bestof.torch.registration import try_registration
-print(json.dumps(try_registration()))
+print("\\n{_VERDICT}" + json.dumps(try_registration()), flush=True)
 """
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
 _NEVER = float("inf")  # more work than any call has
 
 
@@ -211,16 +217,32 @@ def _same(got: Any, expected: Any) -> bool:
 
 def said_by_child() -> str | None:
     """Return the objection of a child process, from a file if this PyTorch was tried before."""
-    library = next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))
+    if _TRYING in os.environ:  # the child's own code may enable bestof
+        return "it is being tried"
+    library = next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"), None)
+    if library is None:
+        return "its library was not found"
     found = library.stat()
     build = [torch.__version__, found.st_size, found.st_mtime_ns, Path(__file__).stat().st_mtime_ns]
-    place = cache_folder() / "bestof" / "registration.json"
+    place = _place()
     try:
-        kept = json.loads(place.read_text(encoding="utf-8"))
-        if kept["build"] == build:
+        kept = None if place is None else json.loads(place.read_text(encoding="utf-8"))
+        if kept is not None and kept["build"] == build:
             return None if kept["objection"] is None else str(kept["objection"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
+    said, lasts = _asked_of_child()
+    if lasts and place is not None:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, json.dumps({"build": build, "objection": said}))
+        except OSError:
+            pass
+    return said
+
+
+def _asked_of_child() -> tuple[str | None, bool]:
+    """Return the objection of a new child, and whether it would be the same the next time."""
     try:
         child = subprocess.run(
             [sys.executable, "-c", _CHILD],
@@ -228,17 +250,21 @@ def said_by_child() -> str | None:
             text=True,
             timeout=_SECONDS,
             check=False,
+            env={**os.environ, "BESTOF": "off", _TRYING: "1"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the trial in a child process failed: {error}"
-    said = None
-    if child.returncode != 0 or not child.stdout.strip():
-        said = f"the trial ended a child process with status {child.returncode}"
-    else:
-        said = json.loads(child.stdout.splitlines()[-1])
+        return f"the trial in a child process failed: {error}", False
+    for line in child.stdout.splitlines():
+        if line.startswith(_VERDICT):
+            said: str | None = json.loads(line.removeprefix(_VERDICT))
+            return said, True
+    status = child.returncode
+    return f"the trial ended a child process with status {status}", -status in _CRASHES
+
+
+def _place() -> Path | None:
+    """Return the file of the answer; None for a user without a home folder."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps({"build": build, "objection": said}), encoding="utf-8")
-    except OSError:
-        pass
-    return said
+        return cache_folder() / "bestof" / "registration.json"
+    except RuntimeError:
+        return None

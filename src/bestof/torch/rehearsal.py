@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from bestof.errors import KernelError
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 
@@ -91,7 +92,7 @@ def agree(
         )
         second = native(*elsewhere)
         return None if second is None else _is_close(second, expected, apart)
-    except RuntimeError:  # of PyTorch, which has no memory for the copies
+    except (RuntimeError, KernelError, MemoryError):  # memory is short, of the copies for example
         reraise_from_outside()
         return None
 

@@ -57,7 +57,9 @@ def test_a_damaged_file_is_written_anew(
     place = tmp_path / "bestof" / "registration.json"
     place.parent.mkdir()
     place.write_text(damage)
-    child = subprocess.CompletedProcess([], 0, stdout="a library's own line\nnull\n")
+    child = subprocess.CompletedProcess(
+        [], 0, stdout=f"a library's line\n{probe._VERDICT}null\nmore"
+    )
     monkeypatch.setattr(probe.subprocess, "run", lambda *_, **__: child)
     assert registration.objection() is None
     assert json.loads(place.read_text())["objection"] is None
@@ -113,3 +115,33 @@ def test_what_pytorch_is_to_answer_must_not_be_asked(monkeypatch: pytest.MonkeyP
         found = probe.try_all(conversions, [case])
         assert found is not None
         assert "a call gave" in found
+
+
+@pytest.mark.parametrize("status", [-9, 1, 0])
+def test_a_child_that_fails_by_accident_is_asked_again(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    child = subprocess.CompletedProcess([], status, stdout="")
+    monkeypatch.setattr(probe.subprocess, "run", lambda *_, **__: child)
+    assert f"status {status}" in str(registration.objection())
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_child_starts_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sitecustomize of the user may enable bestof in every process."""
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    monkeypatch.setenv(probe._TRYING, "1")
+    monkeypatch.setattr(probe.subprocess, "run", None)
+    assert registration.objection() == "it is being tried"
+
+
+def test_a_user_without_a_home_folder_is_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise RuntimeError("no home folder")
+
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    monkeypatch.setattr(probe, "cache_folder", fail)
+    child = subprocess.CompletedProcess([], 0, stdout=f"{probe._VERDICT}null")
+    monkeypatch.setattr(probe.subprocess, "run", lambda *_, **__: child)
+    assert registration.objection() is None

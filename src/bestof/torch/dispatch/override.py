@@ -42,6 +42,8 @@ class Override:
     to answer.
     """
 
+    _is_warned = False
+
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
         kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
@@ -116,7 +118,9 @@ class Override:
         if self._python is not None or self.operation.part:
             self._is_in = True
         elif self.shim is not None and not self._is_in:
-            PythonKernel(self.operation.operators[0], self._first).warn_early()
+            if not Override._is_warned:  # PyTorch warns once, whatever the operator
+                PythonKernel(self.operation.operators[0], self._first).warn_early()
+                Override._is_warned = True
             self.shim.take_out()  # an interrupt may have come after `put_in`
             self._is_in = self.shim.put_in()
 
@@ -132,12 +136,23 @@ class Override:
 
     def call(self, *arguments: Any) -> Call | None:
         """Return the call that the operation chooses for; None while the override is out."""
-        return self.operation.call(self._level, *arguments) if self._is_in else None
+        if not self._is_in or not _are_plain(arguments):
+            return None
+        return self.operation.call(self._level, *arguments)
 
     def answer(self, call: Call) -> Any:
         """Return what the operator returns. Raises NoAlternative if all rows fail."""
         next(self.calls.counter(call.problem))
-        return self.selector(call.problem, *call.operands)
+        return self._choose(call)
+
+    def _choose(self, call: Call) -> Any:
+        try:
+            return self.selector(call.problem, *call.operands)
+        except NoAlternative:
+            raise
+        except BaseException:
+            self.selector.journal.deliver()  # an interrupt may have come before it
+            raise
 
     def chosen(self, problem: Any) -> Row[Any] | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
@@ -152,9 +167,11 @@ class Override:
         # decision is noted, the shim ignores the note.
         shim = self.shim
         generation = 0 if shim is None else shim.generation
+        if not _are_plain(arguments):  # before a subclass sees that it is looked at
+            return self.original(*arguments)
         call = self.operation.call(self._level, *arguments)
         if call is None:
-            if shim is not None and _are_plain(arguments) and not passes_through():
+            if shim is not None and not passes_through():
                 shim.note(generation, [], None)
             return self.original(*arguments)
         count = self.calls.counter(call.problem)
@@ -167,12 +184,9 @@ class Override:
             if native is not None or row is self.operation.rows[0]:
                 shim.note(generation, [count], native)
         try:
-            return self.selector(call.problem, *call.operands)
+            return self._choose(call)
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self.original(*arguments)
-        except BaseException:
-            self.selector.journal.deliver()  # an interrupt may have come before it
-            raise
 
     def _pack(self, row: Row[Any], call: Call, arguments: tuple[Any, ...]) -> Any:
         """Return the results of a settled call whose operand is not packed, or has changed since.
@@ -189,8 +203,11 @@ class Override:
 
     def _compiled(self, row: Row[Any], problem: Any, operands: Operands) -> Native | None:
         """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
-        native = None if row.compiled is None else row.compiled(problem, *operands)
         shim = self.shim
+        try:
+            native = None if row.compiled is None else row.compiled(problem, *operands)
+        except (KernelError, MemoryError):  # memory is short
+            return None
         if native is None or shim is None:
             return None
         tensors = len(operands) - self.operation.others

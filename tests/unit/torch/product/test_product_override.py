@@ -344,3 +344,17 @@ def test_it_can_be_left_out() -> None:
     for _ in range(5):
         torch.addmm(*operands())
     assert shim.asked > 0
+
+
+@pytest.mark.parametrize("call", [torch.bmm, torch.mm])
+def test_dimensions_that_the_operator_refuses_are_pytorchs_error(
+    call: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    x = random(96, 96)
+    right, wrong = (x[None], x) if call is torch.bmm else (x, x[None])
+    enable("native blocked")
+    for _ in range(5):
+        call(right, right)
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match=r"must be|expected"):
+            call(wrong, wrong)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.kernels import AttentionPlan
+from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.torch.dispatch.search import RACE
@@ -79,7 +79,7 @@ class Attention(Operation[AttentionProblem]):
 
     def __init__(self) -> None:
         self._problems: dict[Look, AttentionProblem | None] = {}
-        self._made: dict[tuple[Look, float | None], _Made] = {}
+        self._made: dict[tuple[Look, float | None, str], _Made] = {}
         self.rows = (
             Row("as is", self._as_is, formerly=("bestof:AttentionOverride._as_is",)),
             Row(
@@ -184,8 +184,8 @@ class Attention(Operation[AttentionProblem]):
         return made
 
     @staticmethod
-    def _key(problem: AttentionProblem, operands: Operands) -> tuple[Look, float | None]:
-        return Look.of(operands.tensors, operands.mask, problem.causal), operands.scale
+    def _key(problem: AttentionProblem, operands: Operands) -> tuple[Look, float | None, str]:
+        return Look.of(operands.tensors, operands.mask, problem.causal), operands.scale, isa()
 
 
 def random(batch: int, heads: int, tokens: int, size: int, seed: int) -> Tensor:

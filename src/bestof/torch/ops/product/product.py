@@ -35,6 +35,7 @@ _TRIALS = 12
 # weights of 512 x 512 took 175 us by PyTorch and 160 us by few_rows in trials, but 82 and 92 us
 # once settled (two threads of a Cascade Lake Xeon). A row must also be faster by so many seconds.
 _BY_COLD_CACHES = 20e-6
+_BATCHED = 2  # the place of `bmm`, from which on operators multiply batches
 _FORMERLY = ("bestof:Products.by",)
 
 
@@ -103,6 +104,7 @@ class Product(Operation[ProductProblem]):
             or type(b) not in PLAIN
             or (bias is not None and type(bias) not in PLAIN)
             or level == "exact"
+            or a.dim() != (3 if operator >= _BATCHED else 2)
             or passes_through()
         ):
             return None
