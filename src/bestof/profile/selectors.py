@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from bestof.profile.mark import Mark
-from bestof.profile.operation import Operation
+from bestof.profile.operation import CONVOLUTIONS, Operation
 from bestof.profile.own_lines import operation_notation
 from bestof.selection import BestOf
 from bestof.selection.state.journal import TrialEntry
@@ -76,7 +76,11 @@ def _placed(
 ) -> Iterator[Mark]:
     """Yield the trials of one selector, each at its own operation. Leave out those that fit
     nowhere. The sizes of convolutions must agree; of other operations the duration tells."""
-    candidates = [(one, operation_notation(one)) for one in operations if one.name in kinds]
+    candidates = [
+        (one, operation_notation(one) if one.name in CONVOLUTIONS else None)
+        for one in operations
+        if one.name in kinds
+    ]
     place = 0
     for trial in trials:
         wanted = getattr(trial.problem, "notation", None)
