@@ -86,10 +86,13 @@ def test_it_is_chosen_in_eager_calls_and_stands_in_reports(toy: Any) -> None:
     assert leaf.grad is not None
     (found,) = [one for one in bt.summary().passes if one.name == "toy"]
     assert (found.problem, found.chosen, found.calls) == ("1001 numbers", "one minus", 2)
-    (reported,) = [
-        one for one in json.loads(bestof.report("json"))["selectors"] if one["selector"] == "toy"
+    # Other tests' selectors of this name may not have been collected yet.
+    reported = [
+        [problem["decision"] for problem in one["problems"]]
+        for one in json.loads(bestof.report("json"))["selectors"]
+        if one["selector"] == "toy"
     ]
-    assert [one["decision"] for one in reported["problems"]] == ["one minus"]
+    assert ["one minus"] in reported
     assert "1001 numbers" in bestof.report()
     bt.disable()
     ran = toy.ran
