@@ -83,7 +83,6 @@ class OperatorCall final : public Question {
   bool take(PyObject* result, const Conversions& conversions) override {
     return from_python(result, reinterpret_cast<stable::Value*>(results), results_, conversions);
   }
-  int result_count() const { return results_; }
 
   stable::Tensor results[MOST_RESULTS] = {};
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
+from bestof.bench.burst import burst
 from bestof.bench.quartiles import Quartiles
 from bestof.bench.row_time import RowTime
 from bestof.errors import InvalidArgument
@@ -16,6 +17,7 @@ from bestof.torch.dispatch.operation_verifier import OperationVerifier
 from bestof.torch.dispatch.tried import Tried
 from bestof.torch.ops import table
 from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.row_verifier import Expected
 
 
 def measure_operations(
@@ -64,7 +66,7 @@ def _of_operation(
                 times: dict[str, list[float]] = {name: [] for name in runs}
                 for _ in range(rounds):
                     for name, run in runs.items():
-                        times[name].append(_burst(run, seconds, clock))
+                        times[name].append(burst(run, seconds, clock))
                 own = times[operation.rows[0].name]
                 for name, taken in times.items():
                     ratio = Quartiles.of([one / mine for one, mine in zip(own, taken, strict=True)])
@@ -97,16 +99,5 @@ def _compared(verifier: OperationVerifier, name: str, call: Call) -> str | None:
     if verifier.trusts(name):
         return None
     expected = verifier.expect(0, args)
-    return verifier.judge(name, 0, args, expected, verifier.run(name, 0, args)).wrong  # type: ignore[arg-type]
-
-
-def _burst(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
-    """Return the median seconds of calls for so long, after one call that does not count."""
-    run()
-    times: list[float] = []
-    begin = clock()
-    while not times or clock() - begin < seconds:
-        started = clock()
-        run()
-        times.append(clock() - started)
-    return Quartiles.of(times).middle
+    assert isinstance(expected, Expected)  # nothing is captured into a graph
+    return verifier.judge(name, 0, args, expected, verifier.run(name, 0, args)).wrong

@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy
 
 from bestof import kernels
+from bestof.bench.burst import burst
 from bestof.bench.machine import openmp_threads
 from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
@@ -99,22 +100,11 @@ def _measure(
     times: dict[str, list[float]] = {name: [] for name in (*runs, *copies)}
     for _ in range(rounds):
         for name, run in {**runs, **copies}.items():
-            times[name].append(_burst(run, seconds, clock))
+            times[name].append(burst(run, seconds, clock))
     copy = [min(pair) for pair in zip(*(times[name] for name in copies), strict=True)]
     return [
         _time(shape, turn, name, times[name], copy, times["numpy"], 8.0 * size) for name in runs
     ]
-
-
-def _burst(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
-    run()
-    times: list[float] = []
-    begin = clock()
-    while not times or clock() - begin < seconds:
-        started = clock()
-        run()
-        times.append(clock() - started)
-    return median(times)
 
 
 def _time(

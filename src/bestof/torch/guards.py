@@ -50,7 +50,9 @@ GUARDS = (
     Guard("forward differentiated", lambda: forward_ad._current_level >= 0, False, True),
 )
 
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+"""The classes of tensors that bestof chooses for. Subclasses may have code of their own."""
+
 _of_functions = tuple(guard.is_up for guard in GUARDS if guard.of_functions)
 
 
@@ -70,7 +72,7 @@ def is_plain_call() -> bool:
 def is_plain_tensor(tensor: Tensor) -> bool:
     """Return whether the memory of a tensor on the CPU can be read as it is."""
     return (
-        type(tensor) in _PLAIN
+        type(tensor) in PLAIN
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and not tensor.is_neg()

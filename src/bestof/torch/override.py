@@ -22,7 +22,6 @@ from bestof.torch.convolution.originals import OPERATORS, Originals, originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import LayerProblem
 from bestof.torch.convolution.recognition import (
-    PLAIN,
     Geometry,
     Mask,
     backward_of,
@@ -36,6 +35,7 @@ from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.transposed import TransposedConvolution
 from bestof.torch.device import CPU, Device
 from bestof.torch.dispatch.volumes import VolumeConvolution
+from bestof.torch.guards import PLAIN
 from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.rehearsal import Rehearsals, agree
@@ -323,7 +323,7 @@ class ConvolutionOverride:
                 grad_output,
                 input,
                 weight,
-                bias_sizes is not None and list(bias_sizes) != [0],  # [0]: no bias
+                _has_bias(bias_sizes),
                 (*geometry, arguments[9]),
                 tuple(arguments[10]),
                 (input, weight),
@@ -367,9 +367,8 @@ class ConvolutionOverride:
                 self._accuracy, grad_output, input, weight, geometry, output_padding, mask
             )
         else:
-            has_bias = bias_sizes is not None and list(bias_sizes) != [0]
             found = self._ordinary_backward(
-                grad_output, input, weight, has_bias, geometry, mask, given
+                grad_output, input, weight, _has_bias(bias_sizes), geometry, mask, given
             )
         if found is None or not is_line:
             return found
@@ -415,6 +414,11 @@ class ConvolutionOverride:
         except BaseException:
             layer.catch_up()
             raise
+
+
+def _has_bias(bias_sizes: Sequence[int] | None) -> bool:
+    """Return whether a backward call names a bias; [0] stands for none."""
+    return bias_sizes is not None and list(bias_sizes) != [0]
 
 
 def _requires_grad(given: tuple[Tensor, Tensor]) -> tuple[bool, bool]:

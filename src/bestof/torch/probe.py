@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof.selection.store.default import cache_folder
-from bestof.torch.ops.originals import schema_of
+from bestof.torch.ops.originals import entry_of
 from bestof.torch.ops.product.originals import PRODUCTS
 from bestof.torch.shim import make_operator_shim
 from bestof.whole_file import write_whole
@@ -87,11 +87,7 @@ class _Trial:
     ) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.results = tuple(results)
-        entries = []
-        for name in operators:
-            schema = schema_of(name)
-            kinds = "".join("t" if "Tensor" in str(one.type) else "." for one in schema.arguments)
-            entries.append((name.removeprefix("aten::"), kinds, len(schema.returns)))
+        entries = [one for one in map(entry_of, operators) if one is not None]
         kernels = [torch.library.get_kernel(name, "CPU") for name in operators]
         make = partial(make_operator_shim, *conversions, self._answer, entries, kernels, rule)
         self._passing, self._asking = make(_NEVER, []), make(0.0, [])

@@ -10,6 +10,7 @@ import torch
 
 from bestof.selection.state.registry import Defaults
 from bestof.torch import probe
+from bestof.torch.ops.originals import entry_of
 from bestof.torch.shim import (
     OperatorShim,
     find_gradients,
@@ -72,7 +73,7 @@ def make_operators(
     conversions = handle_conversions()
     if conversions is None or objection() is not None:
         return None
-    entries = [_entry_of(name) for name in operation.operators]
+    entries = [entry_of(name) for name in operation.operators]
     if None in entries:
         return None
     return make_operator_shim(
@@ -84,16 +85,3 @@ def make_operators(
         operation.least,
         Defaults.first_only,
     )
-
-
-def _entry_of(operator: str) -> tuple[str, str, int] | None:
-    """Return the name of an operator, the kinds of its arguments, and the number of its results.
-
-    Returns None if it returns anything else than tensors, or takes lists of tensors.
-    """
-    schema: Any = torch._C._get_schema(operator, "")
-    types = [str(one.type) for one in schema.arguments]
-    if any(str(one.type) != "Tensor" for one in schema.returns) or "List[Tensor]" in types:
-        return None
-    kinds = "".join("t" if one in ("Tensor", "Optional[Tensor]") else "." for one in types)
-    return operator.removeprefix("aten::"), kinds, len(schema.returns)

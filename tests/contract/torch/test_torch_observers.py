@@ -22,9 +22,9 @@ from bestof.torch import _shim
 from bestof.torch.enable import convolution_override, operation_overrides
 from bestof.torch.guards import GUARDS
 from bestof.torch.ops import table
-from bestof.torch.ops.activation import curve
+from bestof.torch.ops.activation import activation
 from bestof.torch.ops.attention.attention import Attention
-from bestof.torch.ops.norm import group_norm_backward, rows
+from bestof.torch.ops.norm import group_norm_backward, layer_norm_problem
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.product.product import Product
 from bestof.torch.ops.softmax import softmax
@@ -60,7 +60,7 @@ def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "LEAST_BYTES", 1)
     for kind in {type(one) for one in table.OPERATIONS if one.rule == "elements"}:
         monkeypatch.setattr(kind, "least", 1)
-    for module in curve, group_norm_backward, rows, softmax:
+    for module in activation, group_norm_backward, layer_norm_problem, softmax:
         monkeypatch.setattr(module, "LEAST", 1)
 
 

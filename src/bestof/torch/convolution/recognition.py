@@ -11,10 +11,9 @@ from bestof.accuracy import Accuracy
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import Device
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 
 # A subclass may redefine the operations that alternatives are made of.
-PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # The least multiplications of a convolution in another form than 2-D and ordinary. PyTorch computes
 # fewer in 80 microseconds, and calls of these forms are answered from Python.
 LEAST_PRODUCTS = 2**22

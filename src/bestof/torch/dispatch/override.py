@@ -19,7 +19,7 @@ from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
 from bestof.torch.dispatch.search import SEARCHES
 from bestof.torch.dispatch.tried import Tried
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import KEYS, by_position
@@ -28,8 +28,6 @@ from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.registration import make_operators, objection
 from bestof.torch.rehearsal import Rehearsals, agree
 from bestof.torch.shim import Native, computed_by
-
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Override:
@@ -237,7 +235,7 @@ class Override:
 
 
 def _are_plain(arguments: tuple[Any, ...]) -> bool:
-    return all(type(one) in _PLAIN for one in arguments if isinstance(one, Tensor))
+    return all(type(one) in PLAIN for one in arguments if isinstance(one, Tensor))
 
 
 def _look_of(operand: Any) -> Any:

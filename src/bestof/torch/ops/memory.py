@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from bestof.kernels.addresses import Runnable, c_calls
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 from bestof.torch.shim import Form, Native, native_plan
-
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def is_large(tensor: Tensor, least: int) -> bool:
@@ -23,7 +21,7 @@ def is_large(tensor: Tensor, least: int) -> bool:
     return (
         tensor.numel() >= least
         and tensor.numel() >= least * torch.get_num_threads()
-        and type(tensor) in _PLAIN
+        and type(tensor) in PLAIN
         and tensor.layout is torch.strided
         and not passes_through()
     )
@@ -32,7 +30,7 @@ def is_large(tensor: Tensor, least: int) -> bool:
 def are_like(tensor: Tensor, *others: Tensor) -> bool:
     """Return whether others are plain tensors of the type and device of a tensor."""
     return all(
-        type(one) in _PLAIN
+        type(one) in PLAIN
         and one.layout is torch.strided
         and one.dtype is tensor.dtype
         and one.device == tensor.device

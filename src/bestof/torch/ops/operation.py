@@ -123,10 +123,6 @@ class Operation(ABC, Generic[P]):
         """Return calls that `bestof bench operation` measures: arguments of `call`, by a name."""
         return {}
 
-    def flops(self, _problem: P) -> float | None:
-        """Return the multiplications and additions of a call; None if they tell nothing."""
-        return None
-
     def is_chosen_at(self, level: Accuracy) -> bool:
         """Return whether any other row than PyTorch's own may be chosen at a level."""
         return any(allows(level, row.accuracy) for row in self.rows[1:])

@@ -47,3 +47,16 @@ def by_position(operator: str, function: Callable[..., Any]) -> Callable[..., An
 def schema_of(operator: str) -> Any:
     """Return the schema of an operator such as `aten::mm`."""
     return torch._C._get_schema(operator, "")
+
+
+def entry_of(operator: str) -> tuple[str, str, int] | None:
+    """Return the name of an operator, the kinds of its arguments, and the number of its results.
+
+    Returns None if it returns anything else than tensors, or takes lists of tensors.
+    """
+    schema = schema_of(operator)
+    types = [str(one.type) for one in schema.arguments]
+    if any(str(one.type) != "Tensor" for one in schema.returns) or "List[Tensor]" in types:
+        return None
+    kinds = "".join("t" if one in ("Tensor", "Optional[Tensor]") else "." for one in types)
+    return operator.removeprefix("aten::"), kinds, len(schema.returns)

@@ -32,11 +32,6 @@ class Part(NamedTuple):
     row: ErrorBound
 
 
-def random(*shape: int, seed: int = 0) -> Tensor:
-    """Return the same random numbers at each call, for examples."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
 class RoundingOperation(Operation[P]):
     """An operation of which PyTorch's own kernel computes float64 too.
 

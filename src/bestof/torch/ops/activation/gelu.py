@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.ops.activation.curve import (
+from bestof.torch.ops.activation.activation import (
     LEAST_TANH,
     ActivationProblem,
     compiled,
@@ -21,9 +21,10 @@ from bestof.torch.ops.activation.curve import (
     problem_of,
     scale_of,
 )
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 ACTIVATIONS = {"none": "gelu", "tanh": "gelu_tanh"}

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.ops.activation.curve import (
+from bestof.torch.ops.activation.activation import (
     LEAST_TANH,
     ActivationProblem,
     compiled_gradient,
@@ -17,9 +17,10 @@ from bestof.torch.ops.activation.curve import (
     scale_of,
 )
 from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS, DTYPES
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, random, units
+from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 

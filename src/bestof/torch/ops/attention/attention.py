@@ -17,6 +17,7 @@ from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.torch.dispatch.search import RACE
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
@@ -188,10 +189,9 @@ class Attention(Operation[AttentionProblem]):
         return Look.of(operands.tensors, operands.mask, problem.causal), operands.scale, isa()
 
 
-def random(batch: int, heads: int, tokens: int, size: int, seed: int) -> Tensor:
-    """Return the same random numbers at each call, token after token."""
-    numbers = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, tokens, heads, size, generator=numbers).transpose(1, 2)
+def example(batch: int, heads: int, tokens: int, size: int, seed: int) -> Tensor:
+    """Return normal numbers [batch, heads, tokens, size], token after token."""
+    return random(batch, tokens, heads, size, seed=seed).transpose(1, 2)
 
 
 def scale_of(problem: AttentionProblem, operands: Operands) -> float:

@@ -17,8 +17,8 @@ from bestof.torch.ops.attention.attention import (
     Operands,
     Tensors,
     addresses,
+    example,
     mask_dtype,
-    random,
     scale_of,
 )
 from bestof.torch.ops.attention.comparison import Terms, compare_results
@@ -85,7 +85,8 @@ class AttentionBackward(Attention):
         found = {}
         for name, (q, k, v, *others) in AttentionForward().examples().items():
             out, logsumexp = forward(q, k, v)
-            gradient = random(q.shape[0], q.shape[1], q.shape[2], q.shape[3], 3)
+            batch, heads, tokens, size = q.shape
+            gradient = example(batch, heads, tokens, size, 3)
             found[name] = (gradient, q, k, v, out, logsumexp, *others)
         return found
 
@@ -105,7 +106,6 @@ class AttentionBackward(Attention):
         problem, given = args[0], Operands.of(args[1:])
         gradient, q, k, v, out, logsumexp = given.tensors
         by_pytorch = self.rows[0].function
-
         without = (gradient, q, k, v, torch.zeros_like(out), logsumexp, given.mask, given.scale)
         uncancelled = by_pytorch(original, problem, *without)
         terms = Terms(q, k, v, scale_of(problem, given), _ROUNDINGS, uncancelled)

@@ -17,8 +17,8 @@ from bestof.torch.ops.attention.attention import (
     Operands,
     Tensors,
     addresses,
+    example,
     mask_dtype,
-    random,
     scale_of,
 )
 from bestof.torch.ops.attention.comparison import Terms, compare_results
@@ -82,7 +82,7 @@ class AttentionForward(Attention):
         """Return attention of BERT-base, and of a longer text."""
         return {
             f"{batch} x {heads} heads of {size}, {tokens} tokens": (
-                *(random(batch, heads, tokens, size, seed) for seed in range(3)),
+                *(example(batch, heads, tokens, size, seed) for seed in range(3)),
                 0.0,
                 False,
                 None,
@@ -102,7 +102,6 @@ class AttentionForward(Attention):
         """Return which results are wrong."""
         problem, given = args[0], Operands.of(args[1:])
         q, k, v = self.keys(given)
-
         terms = Terms(q, k, v, scale_of(problem, given), _ROUNDINGS)
         in_float64 = partial(self.in_float64, original, problem, given)
         return compare_results(problem, terms, expected, got, in_float64)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.recognition import PLAIN
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 
 _DTYPES = torch.float32, torch.bfloat16
 

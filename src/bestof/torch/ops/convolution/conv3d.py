@@ -16,7 +16,9 @@ from bestof.torch.comparison import Finding
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import FORWARD
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.recognition import is_bias
 from bestof.torch.convolution.verifier import PassVerifier
+from bestof.torch.device import CPU
 from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
 from bestof.torch.ops.convolution.planes import (
     forward_weight,
@@ -25,7 +27,7 @@ from bestof.torch.ops.convolution.planes import (
     volume_of,
 )
 from bestof.torch.ops.convolution.volume_operation import VolumeOperation, layers
-from bestof.torch.ops.convolution.volume_problem import VolumeProblem, is_bias, volume_problem
+from bestof.torch.ops.convolution.volume_problem import VolumeProblem, volume_problem
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.row import Row
 
@@ -90,7 +92,7 @@ class Conv3d(VolumeOperation):
         """Return the problem, input, weight and bias of a call; None if PyTorch answers it."""
         geometry = (stride, padding, dilation, groups)
         problem = volume_problem(level, input, weight, bias is not None, *geometry)
-        if problem is None or not is_bias(weight, bias):
+        if problem is None or not (bias is None or is_bias(CPU, bias, weight)):
             return None
         return Call(problem, (input, weight, bias))
 

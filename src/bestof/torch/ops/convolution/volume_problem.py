@@ -13,10 +13,9 @@ from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.recognition import (
     LARGEST,
-    PLAIN,
     are_usual,
 )
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 
 Triple = tuple[int, int, int]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -159,16 +158,6 @@ def is_gradient(problem: VolumeProblem, gradient: Tensor) -> bool:
         and gradient.is_cpu
         and _DTYPES.get(gradient.dtype) == problem.dtype
         and tuple(gradient.shape) == problem.output_shape
-    )
-
-
-def is_bias(weight: Tensor, bias: Tensor | None) -> bool:
-    """Return whether a tensor is a bias that fits a weight, or None."""
-    return bias is None or (
-        type(bias) in PLAIN
-        and bias.is_cpu
-        and bias.dtype is weight.dtype
-        and bias.shape == weight.shape[:1]
     )
 
 

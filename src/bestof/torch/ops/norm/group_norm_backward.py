@@ -14,13 +14,13 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import GroupNormPlan
-from bestof.torch.comparison import Scale, energies, root
-from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.distance import peak, size_of
+from bestof.torch.comparison import energies
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
+from bestof.torch.ops.norm.gradient_parts import gradient_parts
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, random
+from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -192,18 +192,6 @@ class GroupNormBackward(RoundingOperation[GroupNormProblem]):
         assert mean is not None
         assert rstd is not None
         problem: GroupNormProblem = call.problem
-        numbers, factor = size_of(gradient), 1.0 if weight is None else size_of(weight).peak
-        steep = peak(torch.nan_to_num(rstd, 0.0, 0.0, 0.0)) * factor
-        far = 1.0 + peak(torch.nan_to_num(mean * rstd, 0.0, 0.0, 0.0))
-        channels = energies(gradient, (0, 2, 3))
-        mean_sum, largest = root(channels.mean()), root(channels.max())
-        group = problem.shape[1] // problem.groups * problem.pixels
-        within = summation_bound(group, "float32")
-        over = summation_bound(problem.shape[0] * problem.pixels, "float32")
-        return (
-            Part(
-                Scale(3 * steep * far * numbers.rms, 3 * steep * far * numbers.peak), within, within
-            ),
-            Part(Scale(far * mean_sum, far * largest), over, over),
-            Part(Scale(mean_sum, largest), over, over),
-        )
+        size = problem.shape[1] // problem.groups * problem.pixels
+        sums, terms = energies(gradient, (0, 2, 3)), problem.shape[0] * problem.pixels
+        return gradient_parts(gradient, mean * rstd, rstd, weight, sums, size, terms)

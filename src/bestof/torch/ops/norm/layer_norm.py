@@ -15,11 +15,12 @@ from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Scale
 from bestof.torch.convolution.alternative import ErrorBound, summation_bound
 from bestof.torch.distance import peak, rms, size_of
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by
-from bestof.torch.ops.norm.rows import LEAST, LayerNormProblem, is_plain_norm
+from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, random
+from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Scale, energies, root
-from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.distance import peak, size_of
+from bestof.torch.comparison import energies
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by
+from bestof.torch.ops.norm.gradient_parts import gradient_parts
 from bestof.torch.ops.norm.layer_norm import LayerNorm
-from bestof.torch.ops.norm.rows import LEAST, LayerNormProblem, is_plain_norm
+from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
-from bestof.torch.ops.rounding import Part, RoundingOperation, random
+from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 from bestof.torch.shim import Native
 
@@ -147,16 +147,5 @@ class LayerNormBackward(RoundingOperation[LayerNormProblem]):
         assert mean is not None
         assert rstd is not None
         problem: LayerNormProblem = call.problem
-        numbers, factor = size_of(gradient), 1.0 if weight is None else size_of(weight).peak
-        steep = peak(torch.nan_to_num(rstd, 0.0, 0.0, 0.0)) * factor
-        far = 1.0 + peak(torch.nan_to_num(mean * rstd, 0.0, 0.0, 0.0))
-        columns = energies(gradient.reshape(problem.rows, problem.size), (0,))
-        mean_sum, largest = root(columns.mean()), root(columns.max())
-        within, over = (summation_bound(n, "float32") for n in (problem.size, problem.rows))
-        return (
-            Part(
-                Scale(3 * steep * far * numbers.rms, 3 * steep * far * numbers.peak), within, within
-            ),
-            Part(Scale(far * mean_sum, far * largest), over, over),
-            Part(Scale(mean_sum, largest), over, over),
-        )
+        sums = energies(gradient.reshape(problem.rows, problem.size), (0,))
+        return gradient_parts(gradient, mean * rstd, rstd, weight, sums, problem.size, problem.rows)

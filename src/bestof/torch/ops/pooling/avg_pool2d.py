@@ -13,19 +13,20 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
-    dtype_of,
+    DTYPES,
+    is_chosen_for,
     pair,
     places,
     planes_of,
     rows_of,
     words,
 )
-from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling, image
+from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling
 from bestof.torch.ops.row import Row
 
 
@@ -41,6 +42,21 @@ class AvgPoolProblem(NamedTuple):
     divisor: int | None
     dtype: str
     threads: int
+
+    @classmethod
+    def of(
+        cls,
+        image: Tensor,
+        window: tuple[Sequence[int], Sequence[int], Sequence[int]],
+        ceil_mode: bool,
+        count_padding: bool,
+        divisor: int | None,
+    ) -> AvgPoolProblem:
+        """Return the problem of images; the window has extents, steps and padding."""
+        kernel, stride, padding = map(tuple, window)
+        others = ceil_mode, count_padding, divisor
+        dtype, threads = DTYPES[image.dtype], torch.get_num_threads()
+        return cls(tuple(image.shape), kernel, stride, padding, *others, dtype, threads)
 
     def canonical(self) -> str:
         """Return the canonical text for the store. It contains all that distinguishes problems."""
@@ -78,6 +94,7 @@ class AvgPool2d(Pooling[AvgPoolProblem]):
 
     name = "average pooling"
     operator = "aten::avg_pool2d"
+    element = "an average"
     rows = (
         Row("as is", as_is),
         Row("channels last", channels_last),
@@ -100,38 +117,24 @@ class AvgPool2d(Pooling[AvgPoolProblem]):
         divisor_override: int | None = None,
     ) -> Call | None:
         """Return the problem and the image of a call; None if PyTorch answers it."""
-        dtype = dtype_of(image)
-        if dtype is None or divisor_override == 0:
+        if not is_chosen_for(image) or divisor_override == 0:
             return None
-        problem = AvgPoolProblem(
-            tuple(image.shape),
-            tuple(kernel_size),
-            tuple(stride),
-            tuple(padding),
+        problem = AvgPoolProblem.of(
+            image,
+            (kernel_size, stride, padding),
             ceil_mode,
             count_include_pad,
             divisor_override,
-            dtype,
-            torch.get_num_threads(),
         )
         return Call(problem, (image,)) if pooled_shape(problem) else None
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return poolings of large images by two windows."""
         return {
-            f"{name}, {text}": (image(shape), *window, False, True, None)
+            f"{name}, {text}": (random(*shape), *window, False, True, None)
             for name, shape in IMAGES.items()
             for text, window in WINDOWS.items()
         }
-
-    def compare(
-        self, _row: Any, _original: Any, _args: Any, expected: Tensor, got: Tensor
-    ) -> Finding:
-        """Return whether averages differ in any bit. One value everywhere tells nothing."""
-        same = (got == expected) | (got.isnan() & expected.isnan())
-        if not bool(same.all()):
-            return Finding("an average differs")
-        return Finding(tells=bool((expected != expected.flatten()[0]).any()))
 
 
 def pooled_shape(problem: AvgPoolProblem) -> tuple[int, ...]:

@@ -6,39 +6,34 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import transpose
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.
 LEAST_BYTES = 512 * 2**10
 # Above this, products of arguments could exceed PyTorch's integers. PyTorch answers or refuses.
 _ABSURD = 2**24
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-_DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-def dtype_of(image: Tensor) -> str | None:
-    """Return the dtype of an image that bestof chooses for; None for any other.
-
-    bestof chooses for large dense images of numbers in channels first.
-    """
-    if (
-        type(image) not in _PLAIN
-        or image.layout is not torch.strided
-        or image.dim() != 4
-        or image.nbytes < LEAST_BYTES
-        or not image.is_contiguous()
-        or image.is_contiguous(memory_format=torch.channels_last)
-        or passes_through()
-    ):
-        return None
-    return _DTYPES.get(image.dtype)
+def is_chosen_for(image: Tensor) -> bool:
+    """Return whether these are large dense images of numbers in channels first."""
+    return (
+        type(image) in PLAIN
+        and image.layout is torch.strided
+        and image.dtype in DTYPES
+        and image.dim() == 4
+        and image.nbytes >= LEAST_BYTES
+        and image.is_contiguous()
+        and not image.is_contiguous(memory_format=torch.channels_last)
+        and not passes_through()
+    )
 
 
 def is_dense(gradient: Tensor, image: Tensor) -> bool:
     """Return whether a gradient is a plain one in channels first, of the type of an image."""
     return (
-        type(gradient) in _PLAIN
+        type(gradient) in PLAIN
         and gradient.layout is torch.strided
         and gradient.dtype is image.dtype
         and gradient.device == image.device

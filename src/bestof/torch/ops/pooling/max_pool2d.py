@@ -20,17 +20,19 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
-    dtype_of,
+    DTYPES,
+    is_chosen_for,
     pair,
     places,
     planes_of,
     rows_of,
     words,
 )
-from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling, image
+from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling
 from bestof.torch.ops.row import Row
 
 Pooled = tuple[Tensor, Tensor]
@@ -48,6 +50,18 @@ class MaxPoolProblem(NamedTuple):
     ceil_mode: bool
     dtype: str
     threads: int
+
+    @classmethod
+    def of(
+        cls,
+        image: Tensor,
+        window: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]],
+        ceil_mode: bool,
+    ) -> MaxPoolProblem:
+        """Return the problem of images; the window has extents, steps, padding and dilation."""
+        kernel, stride, padding, dilation = map(tuple, window)
+        dtype, threads = DTYPES[image.dtype], torch.get_num_threads()
+        return cls(tuple(image.shape), kernel, stride, padding, dilation, ceil_mode, dtype, threads)
 
     def canonical(self) -> str:
         """Return the canonical text for the store. It contains all that distinguishes problems."""
@@ -115,25 +129,15 @@ class MaxPool2d(Pooling[MaxPoolProblem]):
         ceil_mode: bool = False,
     ) -> Call | None:
         """Return the problem and the image of a call; None if PyTorch answers it."""
-        dtype = dtype_of(image)
-        if dtype is None:
+        if not is_chosen_for(image):
             return None
-        problem = MaxPoolProblem(
-            tuple(image.shape),
-            tuple(kernel_size),
-            tuple(stride),
-            tuple(padding),
-            tuple(dilation),
-            ceil_mode,
-            dtype,
-            torch.get_num_threads(),
-        )
+        problem = MaxPoolProblem.of(image, (kernel_size, stride, padding, dilation), ceil_mode)
         return Call(problem, (image,)) if pooled_shape(problem) else None
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return poolings of large images by two windows."""
         return {
-            f"{name}, {text}": (image(shape), *window, (1, 1), False)
+            f"{name}, {text}": (random(*shape), *window, (1, 1), False)
             for name, shape in IMAGES.items()
             for text, window in WINDOWS.items()
         }

@@ -13,9 +13,8 @@ from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
 from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
-from bestof.torch.convolution.recognition import PLAIN
 from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
-from bestof.torch.guards import passes_through
+from bestof.torch.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
@@ -193,10 +192,6 @@ class Product(Operation[ProductProblem]):
             )
             for m, k, n in sizes
         }
-
-    def flops(self, problem: ProductProblem) -> float:
-        """Return the multiplications and additions of a product, without the bias."""
-        return float(problem.flops)
 
 
 def bound_of(row: Row[ProductProblem], problem: ProductProblem) -> ErrorBound:
