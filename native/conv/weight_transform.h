@@ -26,17 +26,37 @@ BESTOF_INLINE Wide wide_dot(const double* coefficients, const Wide* in) {
   return sum;
 }
 
-// Calls transform(taps, panel, input, k) for each vector of outputs, the k-th and following of a
-// panel. Its taps lie `kStep` floats apart. kBlock: the inputs whose weights are gathered at a
-// time, so that they stay in L1.
-template <int kTaps, int kTapsX, long kBlock, class Transform>
-inline void transform_panels(const WeightView& view, int threads, const Transform& transform) {
+// Part of the rows of U: [row][input of the part][kPanel]. The rows of U themselves lie a power of
+// two apart for many layers, so vectors that were stored to all of them would fall into the same
+// sets of the caches and be written to memory twice (512 channels, 4x4 taps of stride 2: 55 ms in
+// place of MEASURE). Rows of a part are a cache line longer than needed, for the same reason.
+template <long kRows, long kInputs>
+struct SpectrumPart {
+  static constexpr long kStep = kInputs * kPanel + 64 / sizeof(float);
+  alignas(64) float rows[kRows * kStep];
+
+  // Row `row` of input `input` of the part.
+  BESTOF_INLINE float* at(long row, long input) { return rows + row * kStep + input * kPanel; }
+  // Copies `inputs` of a row to U.
+  BESTOF_INLINE void copy(long row, long inputs, float* to) const {
+    for (long i = 0; i < inputs * kPanel; i += kLanes) store(to + i, load(rows + row * kStep + i));
+  }
+};
+
+// Calls transform(taps, part, c, k) for each vector of outputs, the k-th and following of a panel,
+// and each input c of a part. Its taps lie `kBlock` * kPanel floats apart. place(row, panel) is
+// where a row of U begins for a panel. kBlock: the inputs of a part, so that their weights stay in
+// L1.
+template <int kTaps, int kTapsX, long kRows, long kBlock, class Transform, class Place>
+inline void transform_panels(const WeightView& view, int threads, const Transform& transform,
+                             const Place& place) {
   constexpr long kStep = kBlock * kPanel;
   const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long item = 0; item < panels * parts; ++item) {
     const long panel = item / parts, begin = item % parts * kBlock;
     float gathered[kTaps * kStep];
+    SpectrumPart<kRows, kBlock> spectrum;
     WeightView part = view;
     part.inputs = smaller(view.inputs - begin, kBlock);
     for (int tap = 0; tap < kTaps; ++tap) {
@@ -45,18 +65,23 @@ inline void transform_panels(const WeightView& view, int threads, const Transfor
     }
     for (long c = 0; c < part.inputs; ++c) {
       for (long k = 0; k < kPanel; k += kLanes)
-        transform(gathered + c * kPanel + k, panel, begin + c, k);
+        transform(gathered + c * kPanel + k, spectrum, c, k);
     }
+    for (long row = 0; row < kRows; ++row)
+      spectrum.copy(row, part.inputs, place(row, panel) + begin * kPanel);
   }
 }
 
 // Packed as [frequency][panel][input][kPanel].
 template <class Y, class X>
 inline void transform_axes_weights(const WeightView& view, float* u, int threads) {
-  constexpr long kBlock = Y::kTaps * X::kTaps > 9 ? 8 : 16, kStep = kBlock * kPanel;
-  const long step = divide_up(view.outputs, kPanel) * view.inputs * kPanel;
-  transform_panels<Y::kTaps * X::kTaps, X::kTaps, kBlock>(
-      view, threads, [&](const float* taps, long panel, long input, long k) {
+  constexpr int kTaps = Y::kTaps * X::kTaps, kRows = Y::kAlpha * X::kAlpha;
+  constexpr long kBlock = kTaps > 9 ? 8 : 16, kStep = kBlock * kPanel;
+  const long panel_floats = view.inputs * kPanel,
+             step = divide_up(view.outputs, kPanel) * panel_floats;
+  transform_panels<kTaps, X::kTaps, kRows, kBlock>(
+      view, threads,
+      [](const float* taps, SpectrumPart<kRows, kBlock>& part, long input, long k) {
         Wide half[Y::kAlpha][X::kTaps];
 #pragma GCC unroll 8
         for (int s = 0; s < X::kTaps; ++s) {
@@ -66,18 +91,16 @@ inline void transform_axes_weights(const WeightView& view, float* u, int threads
 #pragma GCC unroll 10
           for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = wide_dot<Y::kTaps>(Y::kMatrices.g[i], g);
         }
-        // In a register: `step` itself would be read again after each store, which may alias it.
-        const long distance = step;
-        float* to = u + (panel * view.inputs + input) * kPanel + k;
 #pragma GCC unroll 10
         for (int i = 0; i < Y::kAlpha; ++i) {
 #pragma GCC unroll 10
           for (int j = 0; j < X::kAlpha; ++j) {
-            store_rounded(to + (i * X::kAlpha + j) * distance,
+            store_rounded(part.at(i * X::kAlpha + j, input) + k,
                           wide_dot<X::kTaps>(X::kMatrices.g[j], half[i]));
           }
         }
-      });
+      },
+      [=](long row, long panel) { return u + row * step + panel * panel_floats; });
 }
 
 }  // namespace BESTOF_TARGET

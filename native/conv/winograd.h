@@ -124,8 +124,8 @@ inline void list_lines(const Problem& p, const TilePlan& t, const Call& call, lo
 // the micro-kernel. Without this, the transforms take two to three times as long (64 channels @224,
 // one thread, ms of input, products and output: 2.2 8.6 2.1; with all lines prefetched 1.1 9.0
 // 1.1).
-template <class Tiles>
-inline void finish_block(const Problem& p, const TilePlan& t, const typename Tiles::Order& order,
+template <class Tiles, class P>
+inline void finish_block(const P& p, const TilePlan& t, const typename Tiles::Order& order,
                          const Call& call, long first, long count, long coming, long wanted,
                          const float* v, float* m) {
   const float* u = floats(call.second);
@@ -147,8 +147,8 @@ inline void finish_block(const Problem& p, const TilePlan& t, const typename Til
 }
 
 // Each thread takes blocks of tiles from the input to the output, while they lie in its cache.
-template <class Tiles>
-inline void run_blocks(const Problem& p, const TilePlan& t, const Call& call) {
+template <class Tiles, class P>
+inline void run_blocks(const P& p, const TilePlan& t, const Call& call) {
   const float* x = floats(call.first);
   Shares shares(t.blocks, call.threads);
 #pragma omp parallel num_threads(call.threads)
@@ -179,8 +179,8 @@ inline void run_blocks(const Problem& p, const TilePlan& t, const Call& call) {
 // read once in all. Threads take neighbouring parts, because each part prefetches the next one
 // (single parts take 1.09 times as long if U comes from memory: 256 channels @14, 512 @7). In every
 // call a thread takes the same parts.
-template <class Tiles>
-inline void run_phases(const Problem& p, const TilePlan& t, const Call& call) {
+template <class Tiles, class P>
+inline void run_phases(const P& p, const TilePlan& t, const Call& call) {
   constexpr long kFrequencies = Tiles::kFrequencies;
   const float* x = floats(call.first);
   const float* u = floats(call.second);
@@ -222,6 +222,18 @@ inline void run_phases(const Problem& p, const TilePlan& t, const Call& call) {
   }
 }
 
+// Computes a convolution with packed weights. P is Problem, or what a kind of tile needs beside it.
+template <class Tiles, class P>
+inline void run_tiles(const P& p, const Call& call) {
+  TilePlan t = plan_tiles<Tiles>(p, call.threads);
+  // A pooled result is a quarter as large.
+  t.streamed = t.streamed && streamable(floats(call.result)) && !call.epilogue.pooled;
+  if constexpr (Tiles::kBlocking.phases) {
+    if (t.stationary) return run_phases<Tiles>(p, t, call);
+  }
+  run_blocks<Tiles>(p, t, call);
+}
+
 // The functions of the forward pass and of the input gradient, which uses flipped weights.
 template <class Tiles>
 struct WinogradPass {
@@ -235,15 +247,7 @@ struct WinogradPass {
     const TilePlan t = plan_tiles<Tiles>(p, threads);
     return (t.stationary ? 1 : threads) * scratch_of_team<Tiles>(t);
   }
-  static void run(const Problem& p, const Call& call) {
-    TilePlan t = plan_tiles<Tiles>(p, call.threads);
-    // A pooled result is a quarter as large.
-    t.streamed = t.streamed && streamable(floats(call.result)) && !call.epilogue.pooled;
-    if constexpr (Tiles::kBlocking.phases) {
-      if (t.stationary) return run_phases<Tiles>(p, t, call);
-    }
-    run_blocks<Tiles>(p, t, call);
-  }
+  static void run(const Problem& p, const Call& call) { run_tiles<Tiles>(p, call); }
   // Returns the FLOPs of the products. The transforms add to them: less than a tenth from 128
   // channels on.
   static double flops(const Problem& p) {

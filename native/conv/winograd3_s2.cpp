@@ -5,7 +5,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Passes passes::winograd3_s2 = {.forward = WinogradPass<StridedTiles<3>>::forward()};
+const Passes passes::winograd3_s2 = {.forward = WinogradPass<StridedTiles<3, 3>>::forward()};
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

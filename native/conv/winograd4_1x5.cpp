@@ -11,7 +11,7 @@ using Tiles = AxisTiles<Winograd<1, 1>, Winograd<4, 5>>;
 const Passes passes::winograd4_1x5 = {
     .forward = WinogradPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
-    .backward_weight = AxisWeightPass<Winograd<1, 1>, Winograd<4, 5>>::pass(),
+    .backward_weight = AxisWeightPass<Tiles>::pass(),
 };
 
 }  // namespace BESTOF_TARGET

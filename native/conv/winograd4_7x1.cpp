@@ -10,7 +10,7 @@ using Tiles = AxisTiles<Winograd<4, 7>, Winograd<1, 1>>;
 const Passes passes::winograd4_7x1 = {
     .forward = WinogradPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
-    .backward_weight = AxisWeightPass<Winograd<4, 7>, Winograd<1, 1>>::pass(),
+    .backward_weight = AxisWeightPass<Tiles>::pass(),
 };
 
 }  // namespace BESTOF_TARGET

@@ -37,6 +37,10 @@ inline void transform_vectors(const Problem& p, const TilePlan& t,
 
 template <class Y, class X>
 struct AxisTiles : PlainTiles {
+  using AxisY = Y;
+  using AxisX = X;
+  static constexpr long kImages = 1, kFewer = 0;
+  static constexpr long place(long, bool, bool) { return 0; }
   static constexpr long kRows = Y::kTile, kColumns = X::kTile, kStride = 1;
   static constexpr long kReadRows = Y::kAlpha, kReadColumns = X::kAlpha;
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha, kPlanes = kFrequencies,

@@ -1,5 +1,7 @@
 // The weight gradient by the adjoint of F(MY, RY) by F(MX, RX), as `winograd_weight.h` has it for
-// square tiles of 3 x 3 kernels: dU[frequency] sums Z^T V over the tiles, and dW = GT dU G.
+// square tiles of 3 x 3 kernels: dU[frequency] sums Z^T V over the tiles, and dW = GT dU G. Where
+// a stride cuts the pixels into several images, V has the channels of all of them side by side, and
+// each image gives its taps of dW.
 //
 // Results outside of the image are zeros in Z, so every tile has all frequencies.
 #pragma once
@@ -9,10 +11,16 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-template <class Y, class X>
+// `Tiles` is a kind of tile (see conv/winograd.h). It has `AxisY` and `AxisX`, the transforms along
+// the axes; `kImages`, the images along an axis, 1 or 2; `kFewer`, how many taps fewer the second one
+// has; and `place(i, odd_row, odd_column)`, the place of an image among those of frequency i.
+template <class Tiles>
 struct AxisWeightPass {
-  using Tiles = AxisTiles<Y, X>;
-  static constexpr long kFrequencies = Tiles::kFrequencies, kTaps = Y::kTaps * X::kTaps;
+  using Y = typename Tiles::AxisY;
+  using X = typename Tiles::AxisX;
+  static constexpr long kImages = Tiles::kImages, kFrequencies = Tiles::kFrequencies;
+  static constexpr long kTapsY = kImages * Y::kTaps - Tiles::kFewer,
+                        kTapsX = kImages * X::kTaps - Tiles::kFewer, kTaps = kTapsY * kTapsX;
 
   // Scratch of a team: V, Z and dU; if dU is small, all three for every thread.
   struct Parts {
@@ -24,7 +32,8 @@ struct AxisWeightPass {
   // Blocks and the two ways to share work are those of `WinogradWeightPass`.
   static Parts plan(const Problem& p) {
     TilePlan t = plan_tiles<Tiles>(p, 1);
-    const long balance = 3 * t.channels * t.outputs / (2 * (t.channels + t.outputs));
+    const long columns = kImages * kImages * t.channels;
+    const long balance = 3 * columns * t.outputs / (2 * (columns + t.outputs));
     t.blocks = divide_up(t.tiles, smaller(larger(balance, 56), 512));
     t.block = divide_up(t.tiles, larger(t.blocks, 1));
     t.m_stride = round_up(t.outputs, kLanes) + 16;
@@ -32,7 +41,7 @@ struct AxisWeightPass {
     t.m_step = frequency_step(Tiles::kBlocking, t.block * t.m_stride);
     Parts parts;
     parts.tiles = t;
-    parts.ld = round_up(p.in_channels, kLanes);
+    parts.ld = round_up(columns, kLanes);
     parts.u_step = p.out_channels * parts.ld;
     parts.v_floats = kFrequencies * t.v_step;
     parts.z_floats = kFrequencies * t.m_step;
@@ -100,29 +109,36 @@ struct AxisWeightPass {
 
   // Computes dW of one output channel from its row of dU, with frequencies `step` floats apart.
   static void gather_weight(const float* du, long step, long channels, float* dw) {
+    for (long image = 0; image < kImages * kImages; ++image) {
+      gather_image(du, step, channels, image % kImages, image / kImages, dw);
+    }
+  }
+
+  // Computes the taps of one image.
+  static void gather_image(const float* du, long step, long channels, long odd_row, long odd_column,
+                           float* dw) {
+    const long rows = odd_row * Tiles::kFewer, columns = odd_column * Tiles::kFewer;  // that lack
     for (long c = 0; c < channels; c += kLanes) {
       const long lanes = smaller(channels - c, kLanes);
       Vec half[Y::kTaps][X::kAlpha];
-#pragma GCC unroll 10
-      for (int j = 0; j < X::kAlpha; ++j) {
+      for (long j = 0; j < X::kAlpha - columns; ++j) {
 #pragma GCC unroll 7
         for (int r = 0; r < Y::kTaps; ++r) half[r][j] = Vec{};
-#pragma GCC unroll 10
-        for (int i = 0; i < Y::kAlpha; ++i) {
-          const Vec u = load(du + (i * X::kAlpha + j) * step + c);
+        for (long i = 0; i < Y::kAlpha - rows; ++i) {
+          const Vec u = load(du + (i * X::kAlpha + j) * step +
+                             Tiles::place(i, odd_row, odd_column) * channels + c);
 #pragma GCC unroll 7
           for (int r = 0; r < Y::kTaps; ++r)
             half[r][j] += u * static_cast<float>(Y::kMatrices.g[i][r]);
         }
       }
-      for (int r = 0; r < Y::kTaps; ++r) {
-#pragma GCC unroll 7
-        for (int s = 0; s < X::kTaps; ++s) {
+      for (long r = 0; r < Y::kTaps - rows; ++r) {
+        for (long s = 0; s < X::kTaps - columns; ++s) {
           Vec sum = Vec{};
-#pragma GCC unroll 10
-          for (int j = 0; j < X::kAlpha; ++j)
+          for (long j = 0; j < X::kAlpha - columns; ++j)
             sum += half[r][j] * static_cast<float>(X::kMatrices.g[j][s]);
-          float* to = dw + (r * X::kTaps + s) * channels + c;
+          const long tap = (kImages * r + odd_row) * kTapsX + kImages * s + odd_column;
+          float* to = dw + tap * channels + c;
           if (lanes == kLanes) {
             store(to, sum);
           } else {
@@ -131,6 +147,12 @@ struct AxisWeightPass {
         }
       }
     }
+  }
+
+  // The columns of dU at a frequency, in whole vectors. What lies behind the last channel is
+  // computed and never read.
+  static long columns(const Problem& p, long xi) {
+    return round_up(Tiles::depth(xi) * p.in_channels, kLanes);
   }
 
   // Each thread adds blocks of tiles to its own dU; then these are added up.
@@ -151,8 +173,8 @@ struct AxisWeightPass {
         for (long at = 0; at < count; ++at) transform(p, t, order, call, first + at, at, v, z);
         for (long xi = 0; xi < kFrequencies; ++xi) {
           const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
-          outer_product(z + xi * t.m_step, t.m_stride, p.out_channels, rows, parts.ld, count, false,
-                        du + xi * parts.u_step, parts.ld);
+          outer_product(z + xi * t.m_step, t.m_stride, p.out_channels, rows, columns(p, xi), count,
+                        false, du + xi * parts.u_step, parts.ld);
         }
       }
       float* first_du = call.scratch + parts.v_floats + parts.z_floats;
@@ -194,10 +216,9 @@ struct AxisWeightPass {
           const long xi = item / k_parts, part = item % k_parts;
           const long k0 = part_begin(p.out_channels, k_parts, part);
           const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
-          // Whole vectors of channels: V is zero behind the last channel.
           outer_product(z + xi * t.m_step + k0, t.m_stride,
-                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld, count,
-                        block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
+                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, columns(p, xi),
+                        count, block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
         }
       }
 #pragma omp for schedule(static)

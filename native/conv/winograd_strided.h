@@ -1,21 +1,28 @@
-// Winograd tiles for 3x3 kernels of stride 2. Even and odd rows and columns form four images of
-// half the size. Their kernels have 2x2, 1x2, 2x1 and 1x1 taps and stride 1. Their products are
-// summed in the domain of F(M, 2).
+// Winograd tiles for kernels of stride 2. Even and odd rows and columns form four images of half the
+// size. Their kernels have half the taps along each axis, and stride 1: a 3x3 kernel has 2x2, 1x2,
+// 2x1 and 1x1 of them. Their products are summed in the domain of F(M, R).
 #pragma once
 #include "conv/winograd_axes.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Output o of one axis is even[o] w0 + even[o + 1] w2 + odd[o] w1. The kernel of one tap gets a
-// second tap of zero. Its transform is zero at infinity, so the odd rows have no product there.
-// That leaves (2M + 1)^2 products for M^2 results and a pair of channels; direct convolution has 9
-// M^2.
-template <int M>
+// Output o of one axis of a 3x3 kernel is even[o] w0 + even[o + 1] w2 + odd[o] w1. The kernel of one
+// tap gets a second tap of zero. Its transform is zero at infinity, so the odd rows have no product
+// there. That leaves (2M + 1)^2 products for M^2 results and a pair of channels; direct convolution
+// has 9 M^2. Of 4x4 kernels, the odd rows have as many taps as the even ones: (2M + 2)^2 products for
+// 16 M^2.
+template <int M, int Taps>
 struct StridedTiles {
-  using Axis = Winograd<M, 2>;
+  static constexpr int kEven = (Taps + 1) / 2, kOdd = Taps / 2;  // taps of the images of an axis
+  using Axis = Winograd<M, kEven>;
+  using AxisY = Axis;
+  using AxisX = Axis;
   using Results = AxisTiles<Axis, Axis>;
-  static constexpr long kAlpha = M + 1, kRead = 2 * M + 1;
+  // Frequencies of the even and odd images along an axis, and the pixels that a tile reads.
+  static constexpr long kAlpha = Axis::kAlpha, kBeta = kAlpha - (kEven - kOdd),
+                        kRead = kAlpha + kBeta;
+  static constexpr long kImages = 2, kFewer = kEven - kOdd;
   static constexpr long kRows = M, kColumns = M, kStride = 2;
   static constexpr long kReadRows = kRead, kReadColumns = kRead;
   static constexpr long kFrequencies = kAlpha * kAlpha, kPlanes = kFrequencies,
@@ -34,14 +41,14 @@ struct StridedTiles {
   // The number of images that frequency (i, j) is summed over, and the place of each among them.
   // Rows come first, so that even columns come first where the columns are at infinity.
   static constexpr long depth(long xi) {
-    return (xi / kAlpha < M ? 2 : 1) * (xi % kAlpha < M ? 2 : 1);
+    return (xi / kAlpha < kBeta ? 2 : 1) * (xi % kAlpha < kBeta ? 2 : 1);
   }
   static constexpr long place(long i, bool odd_row, bool odd_column) {
-    return i < M ? 2 * odd_column + odd_row : odd_column;
+    return i < kBeta ? 2 * odd_column + odd_row : odd_column;
   }
   // The images of all frequencies before xi.
   static constexpr long depth_before(long xi) {
-    return xi / kAlpha * 2 * kRead + (xi / kAlpha < M ? 2 : 1) * 2 * (xi % kAlpha);
+    return xi / kAlpha * 2 * kRead + (xi / kAlpha < kBeta ? 2 : 1) * 2 * (xi % kAlpha);
   }
 
   static long v_floats(const Problem& p) { return round_up(4 * p.in_channels, kLanes) + 16; }
@@ -77,7 +84,7 @@ struct StridedTiles {
       for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
       Axis::input(odd, o);
 #pragma GCC unroll 16
-      for (int i = 0; i < M; ++i) columns[kAlpha + i][j] = o[i];
+      for (int i = 0; i < kBeta; ++i) columns[kAlpha + i][j] = o[i];
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRead; ++r) {
@@ -94,7 +101,7 @@ struct StridedTiles {
       for (int j = 0; j < kAlpha; ++j) put<kWhole>(to + j * t.v_step + even_at, o[j], lanes);
       Axis::input(odd, o);
 #pragma GCC unroll 16
-      for (int j = 0; j < M; ++j) put<kWhole>(to + j * t.v_step + odd_at, o[j], lanes);
+      for (int j = 0; j < kBeta; ++j) put<kWhole>(to + j * t.v_step + odd_at, o[j], lanes);
     }
   }
 
@@ -113,22 +120,22 @@ struct StridedTiles {
   // U = G g G^T of each image's kernel, in double. Packed as
   // [frequency][panel][image][channel][kPanel].
   static void transform_weights(const WeightView& view, float* packed, int threads) {
-    constexpr long kBlock = 16, kStep = kBlock * kPanel;
-    const long panels = divide_up(view.outputs, kPanel);
-    transform_panels<9, 3, kBlock>(
-        view, threads, [&](const float* taps, long panel, long input, long k) {
-          for (int image = 0; image < 4; ++image) {
-            const bool odd_row = image % 2, odd_column = image / 2;
-            for (int i = 0; i < kAlpha - odd_row; ++i) {
-              for (int j = 0; j < kAlpha - odd_column; ++j) {
-                const long xi = i * kAlpha + j;
-                const long row = panel * depth(xi) + place(i, odd_row, odd_column);
-                const long depth = depth_before(xi) * panels + row;
-                store_rounded(packed + (depth * view.inputs + input) * kPanel + k,
-                              transformed_tap(taps, kStep, odd_row, odd_column, i, j));
-              }
-            }
-          }
+    constexpr long kBlock = 8, kStep = kBlock * kPanel, kRows = kRead * kRead;
+    using Part = SpectrumPart<kRows, kBlock>;
+    const long panels = divide_up(view.outputs, kPanel), image_floats = view.inputs * kPanel;
+    transform_panels<Taps * Taps, Taps, kRows, kBlock>(
+        view, threads,
+        [](const float* taps, Part& part, long input, long k) {
+          transform_image<false, false>(taps, kStep, part, input, k);
+          transform_image<false, true>(taps, kStep, part, input, k);
+          transform_image<true, false>(taps, kStep, part, input, k);
+          transform_image<true, true>(taps, kStep, part, input, k);
+        },
+        [=](long row, long panel) {
+          long xi = 0;  // the frequency of the row
+          while (depth_before(xi + 1) <= row) ++xi;
+          const long before = depth_before(xi);
+          return packed + (before * panels + panel * depth(xi) + row - before) * image_floats;
         });
   }
 
@@ -147,19 +154,31 @@ struct StridedTiles {
     }
   }
 
-  // An element of G g G^T; the taps of the 3x3 kernel are `step` floats apart. An image of odd rows
-  // has the middle one.
-  static BESTOF_INLINE Wide transformed_tap(const float* taps, long step, bool odd_row,
-                                            bool odd_column, int i, int j) {
-    Wide sum = Wide{};
-    for (int r = 0; r < 2 - odd_row; ++r) {
-      for (int s = 0; s < 2 - odd_column; ++s) {
-        const long tap = (odd_row ? 1 : 2 * r) * 3 + (odd_column ? 1 : 2 * s);
-        const double factor = Axis::kMatrices.g[i][r] * Axis::kMatrices.g[j][s];
-        sum += factor * wide(taps + tap * step);
+  // The rows of U of one image for a vector of outputs; the taps of the kernel are `step` floats
+  // apart.
+  template <bool kOddRow, bool kOddColumn, class Part>
+  static BESTOF_INLINE void transform_image(const float* taps, long step, Part& part, long input,
+                                            long k) {
+    constexpr int kTapsY = kOddRow ? kOdd : kEven, kTapsX = kOddColumn ? kOdd : kEven;
+    constexpr int kHeight = kOddRow ? kBeta : kAlpha, kWidth = kOddColumn ? kBeta : kAlpha;
+    Wide half[kHeight][kTapsX];
+#pragma GCC unroll 8
+    for (int s = 0; s < kTapsX; ++s) {
+      Wide g[kTapsY];
+#pragma GCC unroll 8
+      for (int r = 0; r < kTapsY; ++r)
+        g[r] = wide(taps + ((2 * r + kOddRow) * Taps + 2 * s + kOddColumn) * step);
+#pragma GCC unroll 10
+      for (int i = 0; i < kHeight; ++i) half[i][s] = wide_dot<kTapsY>(Axis::kMatrices.g[i], g);
+    }
+#pragma GCC unroll 10
+    for (int i = 0; i < kHeight; ++i) {
+#pragma GCC unroll 10
+      for (int j = 0; j < kWidth; ++j) {
+        const long row = depth_before(i * kAlpha + j) + place(i, kOddRow, kOddColumn);
+        store_rounded(part.at(row, input) + k, wide_dot<kTapsX>(Axis::kMatrices.g[j], half[i]));
       }
     }
-    return sum;
   }
 };
 

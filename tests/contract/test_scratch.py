@@ -37,6 +37,7 @@ LAYERS = (
     (17, 192, 192, 1, 7, 1),
     (17, 160, 192, 7, 1, 1),
     (56, 128, 128, 3, 3, 2),
+    (64, 64, 128, 4, 4, 2),
     (224, 3, 64, 7, 7, 2),
     (56, 256, 64, 1, 1, 1),
     (28, 512, 1024, 1, 1, 2),
@@ -55,6 +56,7 @@ TILES = {
     "winograd2_5x5": (2, 2),
     "winograd4_5x5": (4, 4),
     "winograd3_s2": (3, 3),
+    "winograd3_4x4_s2": (3, 3),
     "winograd3_7x7_s2": (3, 1),
 }
 # Blocks have at most this many tiles. With fewer tiles a thread, the transforms of the whole layer
@@ -77,7 +79,7 @@ class Trial:
     @property
     def options(self) -> dict[str, object]:
         _, height, width, _ = self.w_shape
-        return {"stride": self.stride, "padding": (height // 2, width // 2)}
+        return {"stride": self.stride, "padding": ((height - 1) // 2, (width - 1) // 2)}
 
     @property
     def out_extent(self) -> int:
