@@ -9,9 +9,9 @@ import torch
 
 import bestof
 import bestof.torch
-from bestof.torch import frozen_norm
 from bestof.torch.enable import _State
 from bestof.torch.ops import table
+from bestof.torch.ops.norm import frozen_norm
 from bestof.torch.plan import admission
 from bestof.torch.plan.algorithms import selection
 from bestof.torch.plan.steps import raced_step

@@ -1,4 +1,4 @@
-// The Python module bestof.torch._shim; _shim.pyi says what is in it.
+// The Python module bestof.torch.backends._shim; _shim.pyi says what is in it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import bestof.torch as bt
 from bestof.errors import BestofError, BestofWarning
-from bestof.torch.distance import differences, rms
+from bestof.torch.ops.distance import differences, rms
 from bestof.torch.plan import optimized
 from bestof.torch.plan.algorithms.table import applicable
 from bestof.torch.plan.layers.problem import FusedProblem

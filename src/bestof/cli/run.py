@@ -181,10 +181,10 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     url = None if store is None else store.url
     written = store is None or store.flush(_WRITE_SECONDS)
     lines = summary_lines(name, seconds, report, torch, url, written=written)
-    loaders = sys.modules.get("bestof.torch.data_loading.interception")
+    loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
     if loaders is not None:
         lines.extend(f"  {line}" for line in loaders.data_loading_lines())
-    layouts = sys.modules.get("bestof.torch.layout.interception")
+    layouts = sys.modules.get("bestof.torch.process.layout.interception")
     if layouts is not None:
         lines.extend(f"  {line}" for line in layouts.layout_lines())
     if file is not None:

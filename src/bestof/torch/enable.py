@@ -22,16 +22,16 @@ from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
-from bestof.torch.allocator import hand_back_freed, keep_freed
-from bestof.torch.cuda.device import CUDA, is_built
-from bestof.torch.data_loading.interception import follow
-from bestof.torch.data_loading.tuning import Bounds
+from bestof.torch.backends.cuda.device import CUDA, is_built
 from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.volumes import VolumeConvolution
-from bestof.torch.layout.interception import tune_layouts
 from bestof.torch.ops import table
 from bestof.torch.override import ConvolutionOverride
-from bestof.torch.ranks.agreement import Agreement
+from bestof.torch.process.allocator import hand_back_freed, keep_freed
+from bestof.torch.process.data_loading.interception import follow
+from bestof.torch.process.data_loading.tuning import Bounds
+from bestof.torch.process.layout.interception import tune_layouts
+from bestof.torch.process.ranks.agreement import Agreement
 
 
 class _State:

@@ -16,6 +16,8 @@ from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.kernels import isa
+from bestof.torch.backends.device import CPU, Device
+from bestof.torch.backends.shim import ConvolutionShim, computed_by, make_shim
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.one_dimension import flattened, heightened, spread
 from bestof.torch.convolution.originals import OPERATORS, Originals, originals
@@ -33,13 +35,11 @@ from bestof.torch.convolution.recognition import (
 )
 from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.transposed import TransposedConvolution
-from bestof.torch.device import CPU, Device
+from bestof.torch.dispatch.kept_kernels import keep_kernel
+from bestof.torch.dispatch.modes import are_modes_on, without_modes
+from bestof.torch.dispatch.native_check import NativeChecks, agree
 from bestof.torch.dispatch.volumes import VolumeConvolution
-from bestof.torch.guards import PLAIN
-from bestof.torch.kept_kernels import keep_kernel
-from bestof.torch.modes import are_modes_on, without_modes
-from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import ConvolutionShim, computed_by, make_shim
+from bestof.torch.ops.guards import PLAIN
 
 _Library: Any = torch.library.Library  # has no annotations
 
@@ -90,7 +90,7 @@ class ConvolutionOverride:
         if self._shim is not None:
             self.layer.forget = self._shim.forget
             self.packed.shim = self._shim
-        self._rehearsals = Rehearsals("convolution")
+        self._native_checks = NativeChecks("convolution")
         self._set_accuracy(Configuration().accuracy)
 
     def configure(self, configuration: Configuration) -> None:
@@ -271,7 +271,7 @@ class ConvolutionOverride:
         if native is None:
             return False
         problem, by_python = found.problem, found.by_python
-        return self._rehearsals.passes(
+        return self._native_checks.passes(
             (native, input.stride(), weight.stride(), isa()),
             found.name,
             problem,

@@ -19,13 +19,13 @@ import bestof
 import bestof.torch as bt
 from bestof.bench.operation import measure_operations
 from bestof.errors import InvalidArgument
-from bestof.profile.recorder import Recorder
+from bestof.profile.recording.recorder import Recorder
 from bestof.torch.ops import table
 
 SOURCE = """
 from typing import Any, NamedTuple
 import torch
-from bestof.torch.comparison import Finding
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.row import Row
 

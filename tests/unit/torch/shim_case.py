@@ -12,7 +12,7 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch import shim
+from bestof.torch.backends import shim
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import ConvolutionOverride
 

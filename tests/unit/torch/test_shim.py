@@ -14,8 +14,8 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch import override as overriding
+from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.override import ConvolutionOverride
-from bestof.torch.shim import ASKED_EVERY
 
 __all__ = ["either", "override"]  # fixtures
 

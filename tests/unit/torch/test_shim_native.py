@@ -16,9 +16,9 @@ import bestof.torch as integration
 from bestof import kernels
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
+from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import ConvolutionOverride
-from bestof.torch.shim import ASKED_EVERY
 
 LAST = torch.channels_last
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
+from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.shim import Native
 
 Reach = Literal["own", "tile", "image"]
 """How far NaN, infinity or the rounding of one huge element can reach by an algorithm: the results

@@ -140,4 +140,6 @@ def catalogues(kind: Kind) -> tuple[Catalogue, Catalogue, Catalogue]:
 
 CATALOGUES = catalogues("cpu")
 """Those of the CPU."""
+CATALOGUES_OF = {"convolution": CATALOGUES, "cuda convolution": catalogues("cuda")}
+"""Those of each kind of device, by the first words of its selectors' names."""
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = CATALOGUES

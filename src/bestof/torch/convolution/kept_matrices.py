@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor
 
 from bestof.entries import entries
-from bestof.torch.fingerprint import fingerprint_of
-from bestof.torch.source_cache import Owner, SourceCache, Stamp
+from bestof.torch.backends.fingerprint import fingerprint_of
+from bestof.torch.ops.source_cache import Owner, SourceCache, Stamp
 
 # Backward passes ask in reverse order. If this is too small, the first layers of a network build
 # their matrices again.

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from bestof.selection import BestOf
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
-from bestof.torch.allocator import hand_back_unused
+from bestof.torch.backends.depends import DEPENDS
+from bestof.torch.backends.device import CPU, Device
 from bestof.torch.convolution import as_is, im2row, shared_im2row
-from bestof.torch.convolution.catalogue import FORWARD
+from bestof.torch.convolution.catalogue import CATALOGUES_OF, FORWARD
 from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.convolution.estimate import operand_bytes
 from bestof.torch.convolution.group import computes_jointly, shares_im2row
@@ -23,9 +24,8 @@ from bestof.torch.convolution.row import DIRECTIONS, Direction
 from bestof.torch.convolution.selectors import Way, group_selector, pass_selector
 from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.verifier import LayerVerifier
-from bestof.torch.depends import DEPENDS
-from bestof.torch.device import CPU, Device
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.process.allocator import hand_back_unused
 
 AS_IS = FORWARD.alternatives[0].name
 # From this size of the operands on, what trials have freed is returned to the system once a pass is
@@ -57,7 +57,8 @@ class ConvolutionLayer:
         self._originals = originals
         self._version = (*DEPENDS, *device.depends())
         self.kept = KeptMatrices()
-        rows = device.catalogues[0].alternatives
+        catalogues = CATALOGUES_OF[device.selectors]
+        rows = catalogues[0].alternatives
         self._compiled = {row.name: row for row in rows if row.compiled is not None}
         self._forward: dict[Hashable, Shortcut | None] = {}
         self._backward: dict[Hashable, Shortcut | None] = {}
@@ -77,7 +78,7 @@ class ConvolutionLayer:
                 device.timer,
                 _after_trials(self._listen),
             )
-            for catalogue in device.catalogues
+            for catalogue in catalogues
         ]
         self.forward_pass, self.input_gradient, self.weight_gradient = passes
         self.layer = self._group(f"{device.selectors} layer")

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bestof.kernels import Conv2dPlan, algorithms, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
+from bestof.torch.backends.shim import Native, native_convolution
 from bestof.torch.convolution import as_is
 from bestof.torch.convolution.estimate import (
     Estimate,
@@ -35,7 +36,6 @@ from bestof.torch.convolution.other_dtype import DTYPES, back
 from bestof.torch.convolution.packed_weights import lending_key
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.weight_format import in_weight_format
-from bestof.torch.shim import Native, native_convolution
 
 
 def supports(

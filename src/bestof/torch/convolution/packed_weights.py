@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bestof.kernels import PackedWeights, isa, pack_weights
 from bestof.kernels.addresses import packed_address
-from bestof.torch.fingerprint import fingerprint_of
-from bestof.torch.shim import Shim
-from bestof.torch.source_cache import SourceCache, Stamp
+from bestof.torch.backends.fingerprint import fingerprint_of
+from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str, int]
 """Address, shape and strides of the tensor, the algorithm and the number of groups."""

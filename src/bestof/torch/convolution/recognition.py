@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
+from bestof.torch.backends.device import Device
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.device import Device
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 # A subclass may redefine the operations that alternatives are made of.
 # The least multiplications of a convolution in another form than 2-D and ordinary. PyTorch computes

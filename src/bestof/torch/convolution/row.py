@@ -9,10 +9,10 @@ from typing import Literal
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
+from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.alternative import Alternative, ErrorBound, Reach
 from bestof.torch.convolution.estimate import Estimate
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.shim import Native
 
 Direction = Literal["forward", "input gradient", "weight gradient"]
 DIRECTIONS: tuple[Direction, Direction, Direction] = (

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from bestof.torch.backends.shim import ASKED_EVERY, Count, Native
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.shim import ASKED_EVERY, Count, Native
 
 Met: TypeAlias = ConvProblem | LayerProblem
 """The problem of a forward pass: a convolution, or a layer if gradients are needed."""

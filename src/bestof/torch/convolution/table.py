@@ -14,6 +14,7 @@ from bestof.kernels import Algorithm, algorithms
 from bestof.torch.convolution import (
     as_is,
     channels_last,
+    cudnn_benchmark,
     fft,
     forward_by_input_gradient,
     forward_by_weight_gradient,
@@ -31,7 +32,6 @@ from bestof.torch.convolution.estimate import (
     input_gradient_in_channels_last,
 )
 from bestof.torch.convolution.row import DIRECTIONS, Kind, Row, Way
-from bestof.torch.cuda import cudnn_benchmark
 
 NATIVE: tuple[Algorithm, ...] = tuple(row for row in algorithms().values() if row.eager)
 """The native algorithms that eager programs try. The native im2row is not among them: it is within

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.errors import NoAlternative
+from bestof.torch.backends.device import Device
 from bestof.torch.convolution import channels_last, onednn
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, Mask
 from bestof.torch.convolution.memory_format import Layout, layout_of, torch_format
@@ -31,7 +32,6 @@ from bestof.torch.convolution.recognition import (
 )
 from bestof.torch.convolution.row import Direction
 from bestof.torch.convolution.shortcut import Shortcut
-from bestof.torch.device import Device
 
 
 class TransposedConvolution:

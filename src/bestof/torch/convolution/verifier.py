@@ -9,14 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.comparison import SUMS_IN_BFLOAT16, Finding, Scale, Side, compare, energies, root
 from bestof.torch.convolution import as_is, im2row, shared_im2row
 from bestof.torch.convolution.alternative import DIRECT, Alternative, ErrorBound
 from bestof.torch.convolution.catalogue import FORWARD, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.row_verifier import RowVerifier
+from bestof.torch.dispatch.row_verifier import RowVerifier
+from bestof.torch.ops.comparison import (
+    SUMS_IN_BFLOAT16,
+    Finding,
+    Scale,
+    Side,
+    compare,
+    energies,
+    root,
+)
 
 # Products of TF32 have operands of 11 bits: the error of one rounding, for both operands.
 _TF32 = ErrorBound(rms=2**-10, maximum=10 * 2**-10)

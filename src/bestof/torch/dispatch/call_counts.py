@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from bestof.entries import entries
-from bestof.torch.shim import Count
+from bestof.torch.backends.shim import Count
 
 Key = TypeVar("Key", bound=Hashable)
 

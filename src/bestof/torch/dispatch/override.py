@@ -14,20 +14,20 @@ from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
 from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
-from bestof.torch.depends import DEPENDS
+from bestof.torch.backends.depends import DEPENDS
+from bestof.torch.backends.shim import Native, computed_by
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.modes import are_modes_on, without_modes
+from bestof.torch.dispatch.native_check import NativeChecks, agree
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
+from bestof.torch.dispatch.python_kernel import PythonKernel
+from bestof.torch.dispatch.registration import make_operators, objection
 from bestof.torch.dispatch.search import SEARCHES
 from bestof.torch.dispatch.tried import Tried
-from bestof.torch.guards import PLAIN, passes_through
-from bestof.torch.modes import are_modes_on, without_modes
+from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import KEYS, by_position
 from bestof.torch.ops.row import Row
-from bestof.torch.python_kernel import PythonKernel
-from bestof.torch.registration import make_operators, objection
-from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import Native, computed_by
 
 
 class Override:
@@ -56,7 +56,7 @@ class Override:
         self._is_in = self._is_wanted = False
         self._level: Accuracy = DEFAULT_ACCURACY
         self._rows = {row.name: row for row in operation.rows}
-        self._rehearsals = Rehearsals(operation.name.replace("_", " "))
+        self._native_checks = NativeChecks(operation.name.replace("_", " "))
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = BestOf(
             operation.name,
@@ -210,7 +210,7 @@ class Override:
             return None
         tensors = len(operands) - self.operation.others
         packed = native.packed
-        may_answer = self._rehearsals.passes(
+        may_answer = self._native_checks.passes(
             (row.name, problem, tuple(map(_look_of, operands)), isa()),
             row.name,
             problem,

@@ -11,11 +11,11 @@ from torch import Tensor
 from bestof.accuracy import Accuracy, allows
 from bestof.configuration import Configuration
 from bestof.selection import Race
-from bestof.torch.comparison import Finding
+from bestof.torch.backends.shim import Shim
 from bestof.torch.dispatch.search import RACE
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.originals import Original, original_of
 from bestof.torch.ops.row import P, Row
-from bestof.torch.shim import Shim
 
 Operands: TypeAlias = tuple[Any, ...]
 """What the rows of an operation read: the tensors of a call in the order of its arguments, None

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, allows
+from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.alternative import ErrorBound, Reach
-from bestof.torch.shim import Native
 
 P = TypeVar("P")
 """What identifies a call: a hashable value with a canonical text."""

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import ActivationPlan
-from bestof.torch.comparison import Scale
-from bestof.torch.distance import size_of
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.distance import size_of
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
 from bestof.torch.ops.operation import Call
-from bestof.torch.shim import Native
 
 LEAST = 2**18
 """Numbers for each thread. PyTorch takes 0.2 to 0.4 milliseconds on a Zen 3."""

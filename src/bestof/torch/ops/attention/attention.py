@@ -14,6 +14,7 @@ from bestof.accuracy import Accuracy
 from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
+from bestof.torch.backends.shim import Form, Native, native_plan
 from bestof.torch.dispatch.search import RACE
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
@@ -21,7 +22,6 @@ from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Form, Native, native_plan
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
 from bestof.torch.convolution.alternative import ErrorBound
-from bestof.torch.distance import finite, rms
 from bestof.torch.ops.attention.problem import AttentionProblem
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.distance import finite, rms
 
 _EPS = float(torch.finfo(torch.float32).eps)
 # Of bfloat16: probabilities, their gradients and results are rounded.

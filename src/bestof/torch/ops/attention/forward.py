@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import AttentionPlan
-from bestof.torch.comparison import Finding
 from bestof.torch.ops.attention.attention import (
     Attention,
     NativePlan,
@@ -24,6 +23,7 @@ from bestof.torch.ops.attention.attention import (
 from bestof.torch.ops.attention.comparison import Terms, compare_results
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
 

@@ -12,13 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Finding
+from bestof.torch.backends.device import CPU
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import FORWARD
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.recognition import is_bias
 from bestof.torch.convolution.verifier import PassVerifier
-from bestof.torch.device import CPU
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
 from bestof.torch.ops.convolution.planes import (
     forward_weight,

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.comparison import Finding
 from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import WEIGHT_GRADIENT
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.verifier import PassVerifier
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
 from bestof.torch.ops.convolution.planes import (
     forward_weight,

@@ -15,7 +15,7 @@ from bestof.torch.convolution.recognition import (
     LARGEST,
     are_usual,
 )
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 Triple = tuple[int, int, int]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}

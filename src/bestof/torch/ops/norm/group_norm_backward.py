@@ -14,7 +14,8 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import GroupNormPlan
-from bestof.torch.comparison import energies
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import energies
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
@@ -22,7 +23,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 LEAST = 3 * 2**17
 """Numbers for each thread. PyTorch takes 0.25 to 2 milliseconds on a Zen 3."""

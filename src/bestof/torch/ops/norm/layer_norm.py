@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Scale
+from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.alternative import ErrorBound, summation_bound
-from bestof.torch.distance import peak, rms, size_of
+from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.distance import peak, rms, size_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by
 from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
@@ -22,7 +23,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 Normed = tuple[Tensor, Tensor, Tensor]
 

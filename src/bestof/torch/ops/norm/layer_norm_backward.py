@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import energies
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import energies
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
@@ -23,7 +24,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 

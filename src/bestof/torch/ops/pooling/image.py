@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import transpose
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.

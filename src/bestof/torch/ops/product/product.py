@@ -11,10 +11,11 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
-from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.backends.shim import Shim
 from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
 from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
@@ -23,7 +24,6 @@ from bestof.torch.ops.product.originals import PRODUCTS, Originals
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Shim
 
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
 # on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %

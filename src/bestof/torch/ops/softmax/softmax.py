@@ -15,15 +15,15 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import SoftmaxPlan
-from bestof.torch.comparison import Scale
+from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 LEAST = 2**18
 """Numbers for each thread. PyTorch takes 0.3 milliseconds on a Zen 3."""

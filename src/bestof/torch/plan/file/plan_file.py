@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import TorchError
 from bestof.kernels import isa
-from bestof.torch.depends import DEPENDS
+from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.file.container import Tensors, read, write
 from bestof.torch.plan.file.graph import decoded_graph, encoded_graph
 from bestof.torch.plan.file.soundness import check_decisions, check_program

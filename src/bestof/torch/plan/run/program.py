@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.fork_lock import ForkLock
+from bestof.torch.backends.shim import watch
 from bestof.torch.plan.algorithms.choice import Choice
 from bestof.torch.plan.layers.frozen_weights import versions
 from bestof.torch.plan.memory.arena import Arena
@@ -28,7 +28,7 @@ from bestof.torch.plan.trace.eager_run import first_line
 from bestof.torch.plan.trace.graph import PlainGraph
 from bestof.torch.plan.trace.mutation import aliased_argument
 from bestof.torch.plan.trace.strides import copied, with_strides
-from bestof.torch.shim import watch
+from bestof.torch.process.fork_lock import ForkLock
 
 Read = TypeVar("Read")
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, unless_shared
-from bestof.torch.depends import DEPENDS
+from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.algorithms.choice import Choice
 from bestof.torch.plan.layers.frozen_weights import Packed

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bestof.errors import BestofWarning
 from bestof.torch.convolution.alternative import ROUNDED
-from bestof.torch.distance import Distance, Size, distance, peak, size_of
+from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.layers.raced_problem import NATIVE
 from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.distance import are_equal, peak
+from bestof.torch.ops.distance import are_equal, peak
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.layers.raced_problem import NATIVE, RacedProblem
 from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
