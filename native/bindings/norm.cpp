@@ -1,8 +1,9 @@
-// Layer norm and RMS norm for Python.
+// Layer norm and RMS norm for Python and for plans.
 #include "norm/norm.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <omp.h>
 
 #include <string>
@@ -10,6 +11,7 @@
 #include "bindings/array.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
@@ -58,28 +60,21 @@ void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle s
   kernels().normalize(p, call);
 }
 
-void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::size_t shift,
-                  std::size_t out, long rows, long size, double epsilon, bool centred,
-                  bool halves) {
-  const auto at = [](std::size_t address) { return reinterpret_cast<const void*>(address); };
-  NormCall call = {at(x),
-                   at(residual),
-                   at(scale),
-                   at(shift),
-                   reinterpret_cast<void*>(out),
-                   omp_get_max_threads()};
-  nb::gil_scoped_release release;
-  const Element element = halves ? Element::kBfloat16 : Element::kFloat32;
-  kernels().normalize({rows, size, epsilon, centred, element}, call);
-}
-
 }  // namespace
 
 void bind_norm(nb::module_& m) {
   m.def("normalize", &normalize, nb::arg("x"), nb::arg("residual").none(), nb::arg("scale").none(),
         nb::arg("shift").none(), nb::arg("out"), nb::arg("epsilon"), nb::arg("centred"),
         nb::arg("dtype"), nb::arg("threads"));
-  m.def("normalize_at", &normalize_at);
+  // x, residual, scale, shift -> out.
+  m.def("norm", [](long rows, long size, double epsilon, bool centred, const std::string& dtype) {
+    const NormProblem p = {rows, size, epsilon, centred, element_of(dtype)};
+    return runnable([p](auto operands, auto results) {
+      kernels().normalize(p, {operands[0], operands[1], operands[2], operands[3], results[0],
+                              omp_get_max_threads()});
+      return true;
+    });
+  });
 }
 
 }  // namespace bestof
