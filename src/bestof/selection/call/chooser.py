@@ -319,9 +319,8 @@ class Chooser:
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
         else:
-            best = None if self._guard.late is None else self._guard.late.best_known(tuning)
-            position = self._ask(tuning) if best is None else best
-            timed = best is None
+            timed = self._guard.late is None or not self._guard.late.blocks(tuning)
+            position = self._ask(tuning) if timed else tuning.best_known()
         if stage == 0 and tuning.decision is not None:
             timed = False
             tuning.decided_calls += 1
@@ -359,7 +358,7 @@ class Chooser:
         late = self._guard.late
         alternative = tuning.candidates[position].alternative
         if (alternative.mutates and self._guard.restore is None) or (
-            late is not None and late.best_known(tuning) is not None
+            late is not None and late.blocks(tuning)
         ):
             return decided
         tuning.retried.add(position)

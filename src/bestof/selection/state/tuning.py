@@ -6,6 +6,7 @@ import copy
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
+from statistics import median
 
 from bestof.errors import InvalidArgument
 from bestof.selection.identity.alternative import Alternative, Function
@@ -345,6 +346,12 @@ class Tuning:
     def remaining(self) -> list[int]:
         """Return the positions that may still answer calls, in list order."""
         return [position for position, candidate in enumerate(self.candidates) if candidate.remains]
+
+    def best_known(self) -> int:
+        """Return the alternative with the lowest median so far, or else the first one."""
+        remaining, candidates = self.remaining(), self.candidates
+        known = [(median(candidates[p].samples), p) for p in remaining if candidates[p].samples]
+        return min(known)[1] if known else remaining[0]
 
 
 def open_tuning(
