@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.selection.outside import comes_from_outside
-from bestof.selection.passes.winner import NEVER, PythonWinner
+from bestof.selection.passes import NEVER, PythonWinner
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state import registry

@@ -14,9 +14,7 @@ from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
 from bestof.selection.identity.problem import problem_text
 from bestof.selection.notice import warn
-from bestof.selection.passes.group_pass import Pass
-from bestof.selection.passes.open_passes import OpenPasses
-from bestof.selection.passes.winner import PythonWinner
+from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision

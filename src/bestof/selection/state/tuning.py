@@ -12,7 +12,7 @@ from bestof.errors import InvalidArgument
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.problem import canonical
 from bestof.selection.outside import reraise_from_outside
-from bestof.selection.passes.open_passes import OpenPasses
+from bestof.selection.passes import OpenPasses
 from bestof.selection.policies import Race
 from bestof.selection.policies.policy import Policy, Search
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
