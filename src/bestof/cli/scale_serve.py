@@ -19,8 +19,8 @@ from bestof.scale.experiment import check_room
 from bestof.scale.instances import Instances
 from bestof.scale.plan_inputs import batches_of
 from bestof.scale.serving import ServingMeasurement, shown
-from bestof.scale.serving_table import serving_lines, serving_records, start_lines
 from bestof.scale.split import Split, splits
+from bestof.scale.table import serving_lines, serving_records, start_lines
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
