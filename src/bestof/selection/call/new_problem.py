@@ -27,7 +27,7 @@ from bestof.selection.state.journal import DisqualificationEntry
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.noise import is_noisy
 from bestof.selection.state.policy_choice import PolicyChoice
-from bestof.selection.state.tuning import Tuning, open_tuning, start_search
+from bestof.selection.state.tuning import Tuning, new_tuning, start_search
 from bestof.selection.state.waiting_problems import WaitingProblems
 from bestof.selection.store.record import Record
 
@@ -121,7 +121,7 @@ class NewProblems:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
         try:
             policy = self._watch.agreed(policy, problem)
-            tuning = open_tuning(
+            tuning = new_tuning(
                 problem,
                 *(self._knowledge.alternatives, self._knowledge.stages),
                 *(policy, self._knowledge.refused),

@@ -354,7 +354,7 @@ class Tuning:
         return min(known)[1] if known else remaining[0]
 
 
-def open_tuning(
+def new_tuning(
     problem: Hashable,
     alternatives: Sequence[Alternative],
     stages: Sequence[dict[int, Function]],
