@@ -9,18 +9,13 @@
 #include <string>
 
 #include "bindings/array.h"
+#include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
 #include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
-
-int team_of(int threads) {
-  if (threads < 0 || threads > 4096)
-    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
-  return threads > 0 ? threads : omp_get_max_threads();
-}
 
 // Adds an array that may be left out to the operands; None has no address.
 const void* row_of(nb::handle value, const char* name, long size, const Array& out, Array& keep) {
@@ -54,7 +49,7 @@ void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle s
   call.scale = row_of(scale, "scale", size, into, scales);
   call.shift = row_of(shift, "shift", size, into, shifts);
   call.y = into.data;
-  call.threads = team_of(threads);
+  call.threads = threads_of(threads);
   const NormProblem p = {from.count() / size, size, epsilon, centred, element};
   nb::gil_scoped_release release;
   kernels().normalize(p, call);
