@@ -105,10 +105,12 @@ class Experiment:
         turn: Callable[[M, R], float],
     ) -> M | None:
         """Return the candidate that costs least; in turn, those that come close may be faster."""
+        if not costs:
+            return None
         ranked = sorted(costs, key=itemgetter(0))
-        cost, best = ranked[0] if ranked else (0.0, None)
+        cost, best = ranked[0]
         for other, one in ranked[1:]:
-            if best and other <= CLOSE * cost and self._is_faster(one, best, make, turn):
+            if other <= CLOSE * cost and self._is_faster(one, best, make, turn):
                 cost, best = other, one
         return best
 

@@ -201,11 +201,12 @@ class Measurement(Experiment):
 
     def _compare(self) -> None:
         """Compare the fastest split in turn with those that come close, if both fit in memory."""
-        self.best = self._fastest(
-            [(row.seconds, row) for row in self.rows if row.seconds is not None],
-            lambda row: self._make(row.split),
-            lambda row, run: self._turn(run, row.split, self._deadline),
-        )
+        timed = [(row.seconds, row) for row in self.rows if row.seconds is not None]
+
+        def turn(row: Row, run: Run) -> float:
+            return self._turn(run, row.split, self._deadline)
+
+        self.best = self._fastest(timed, lambda row: self._make(row.split), turn)
 
 
 def _are_alike(failures: Sequence[str]) -> bool:

@@ -77,7 +77,8 @@ class DecisionStore:
 
         def ask(store: Store) -> Record | None:
             find = getattr(store, "elsewhere", None)  # a user's own store need not have it
-            return None if find is None else find(self._selector, problem, host())
+            found: Record | None = None if find is None else find(self._selector, problem, host())
+            return found
 
         return None if problem is None else self._ask(ask, may_be_late=True)
 
