@@ -16,20 +16,20 @@
 namespace bestof {
 namespace {
 
-ActivationProblem problem_of(long count, const std::string& name, bool halves) {
-  return {count, activation_of(name), halves ? Element::kBfloat16 : Element::kFloat32};
+ActivationProblem problem_of(long count, const std::string& name, const std::string& dtype) {
+  return {count, activation_of(name), element_of(dtype)};
 }
 
-void forward_at(std::size_t x, std::size_t out, long count, const std::string& name, bool halves) {
-  const ActivationProblem p = problem_of(count, name, halves);
+void forward_at(std::size_t x, std::size_t out, long count, const std::string& name, const std::string& dtype) {
+  const ActivationProblem p = problem_of(count, name, dtype);
   nb::gil_scoped_release release;
   kernels().activation_forward(p, reinterpret_cast<const void*>(x), reinterpret_cast<void*>(out),
                                omp_get_max_threads());
 }
 
 void backward_at(std::size_t gradient, std::size_t x, std::size_t out, long count,
-                 const std::string& name, bool halves) {
-  const ActivationProblem p = problem_of(count, name, halves);
+                 const std::string& name, const std::string& dtype) {
+  const ActivationProblem p = problem_of(count, name, dtype);
   nb::gil_scoped_release release;
   kernels().activation_backward(p, reinterpret_cast<const void*>(gradient),
                                 reinterpret_cast<const void*>(x), reinterpret_cast<void*>(out),
@@ -62,9 +62,9 @@ class ActivationRunnable final : public Runnable {
 
 void bind_activation(nb::module_& m) {
   m.def("activation_runnable",
-        [](long count, const std::string& name, bool halves,
+        [](long count, const std::string& name, const std::string& dtype,
            bool is_backward) -> std::unique_ptr<Runnable> {
-          return std::make_unique<ActivationRunnable>(problem_of(count, name, halves), is_backward);
+          return std::make_unique<ActivationRunnable>(problem_of(count, name, dtype), is_backward);
         });
   m.def("activation_at", &forward_at);
   m.def("activation_backward_at", &backward_at);

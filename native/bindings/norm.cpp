@@ -60,7 +60,7 @@ void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle s
 
 void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::size_t shift,
                   std::size_t out, long rows, long size, double epsilon, bool centred,
-                  bool halves) {
+                  const std::string& dtype) {
   const auto at = [](std::size_t address) { return reinterpret_cast<const void*>(address); };
   NormCall call = {at(x),
                    at(residual),
@@ -68,9 +68,9 @@ void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::s
                    at(shift),
                    reinterpret_cast<void*>(out),
                    omp_get_max_threads()};
+  const NormProblem p = {rows, size, epsilon, centred, element_of(dtype)};
   nb::gil_scoped_release release;
-  const Element element = halves ? Element::kBfloat16 : Element::kFloat32;
-  kernels().normalize({rows, size, epsilon, centred, element}, call);
+  kernels().normalize(p, call);
 }
 
 }  // namespace

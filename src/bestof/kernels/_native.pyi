@@ -59,7 +59,7 @@ class Row:
     accuracy: Final[Literal["float32", "relaxed"]]
     transforms: Final[bool]
     pools: Final[bool]
-    bfloat16: Final[bool]
+    dtypes: Final[list[tuple[str, str, str]]]  # of operands, results and sums
     parts: Final[bool]
     emulated: Final[bool]
     eager: Final[bool]
@@ -174,7 +174,7 @@ def normalize_at(
     size: int,
     epsilon: float,
     centred: bool,
-    halves: bool,
+    dtype: str,
 ) -> None: ...
 def rotary(x: Any, cos: Any, sin: Any, out: Any, dtype: str, threads: int) -> None: ...
 def lamb(
@@ -296,7 +296,7 @@ class ProductRow:
     relaxed: Final[bool]
     few_rows: Final[bool]
     least_rows: Final[int]
-    bfloat16: Final[bool]
+    dtypes: Final[list[tuple[str, str, str]]]  # of operands, results and sums
     emulated: Final[bool]
 
 class ProductPromise:
@@ -323,9 +323,9 @@ def matmul(
     slope: float,
     threads: int,
 ) -> None: ...
-def activation_at(x: int, out: int, count: int, activation: str, halves: bool) -> None: ...
+def activation_at(x: int, out: int, count: int, activation: str, dtype: str) -> None: ...
 def activation_backward_at(
-    gradient: int, x: int, out: int, count: int, activation: str, halves: bool
+    gradient: int, x: int, out: int, count: int, activation: str, dtype: str
 ) -> None: ...
 def softmax_at(x: int, out: int, outer: int, size: int, inner: int) -> None: ...
 def layer_norm_at(
@@ -369,7 +369,7 @@ def group_norm_backward_at(
 class Runnable:
     address: Final[int]
 
-def activation_runnable(count: int, name: str, halves: bool, backward: bool) -> Runnable: ...
+def activation_runnable(count: int, name: str, dtype: str, backward: bool) -> Runnable: ...
 def layer_norm_runnable(rows: int, size: int, epsilon: float, backward: bool) -> Runnable: ...
 def group_norm_backward_runnable(
     images: int, pixels: int, channels: int, groups: int

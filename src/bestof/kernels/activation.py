@@ -33,7 +33,7 @@ class ActivationPlan:
             raise KernelError(
                 f"activation: expected one of {', '.join(ACTIVATIONS)}; got {activation!r}"
             )
-        self._numbers = count, activation, dtype_of(None, dtype) == "bfloat16"
+        self._numbers = count, activation, dtype_of(None, dtype)
 
     def run(self, x: int, out: int) -> None:
         """Write the activation of x to `out`, which may be x."""

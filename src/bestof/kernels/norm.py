@@ -66,8 +66,7 @@ class NormPlan:
                 f"rows, size: expected at least 0 and 1, and no more than memory holds; "
                 f"got {rows} and {size}"
             )
-        halves = dtype_of(None, dtype) == "bfloat16"
-        self._numbers = rows, size, _checked(eps), bool(centred), halves
+        self._numbers = rows, size, _checked(eps), bool(centred), dtype_of(None, dtype)
 
     def run(self, x: int, out: int, scale: int = 0, shift: int = 0, residual: int = 0) -> None:
         """Run it on addresses; 0 stands for what is left out."""
