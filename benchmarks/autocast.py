@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable
 
 import torch
-from bestof.profile.recorder import processor_name
 from in_turn import add_clock
 from other_convolutions import Step, compared, timed
 from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.profile.peak import measure_peak
+from bestof.profile.recording.recorder import processor_name
 from bestof.torch.process.allocator import keep_freed
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -14,7 +14,7 @@ from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.torch.backends.shim import Form, Native, native_plan
-from bestof.torch.dispatch.search import RACE
+from bestof.torch.dispatch.search import BY_PYTHON, RACE
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, name_of
@@ -27,7 +27,7 @@ Tensors: TypeAlias = tuple[Tensor, ...]
 
 # As for products: the native kernel must be clearly faster in trials, which find the code and the
 # operands out of the caches.
-_HANDICAP = ("native", 20e-6)
+_HANDICAPS = ("native", 20e-6), ("float32", BY_PYTHON), ("float32 native", BY_PYTHON)
 _REMEMBERED = 4096
 
 
@@ -76,7 +76,7 @@ class Attention(Operation[AttentionProblem]):
     """The least number of multiply-adds of one of the products that is chosen for. PyTorch computes
     smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call
     that is not settled takes some 20 microseconds of Python."""
-    race = replace(RACE, tie=0.08, max_trials=12, handicaps=(_HANDICAP,))
+    race = replace(RACE, tie=0.08, max_trials=12, handicaps=_HANDICAPS)
 
     def __init__(self) -> None:
         self._problems: dict[Look, AttentionProblem | None] = {}
