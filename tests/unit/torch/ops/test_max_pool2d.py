@@ -65,6 +65,15 @@ def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pooling, "least", 1)
 
 
+def bits_of(values: torch.Tensor) -> torch.Tensor:
+    """Return the bits of numbers, and of one not-a-number: PyTorch's kernels of bfloat16 differ."""
+    if not values.is_floating_point():
+        return values
+    if values.dtype is torch.bfloat16:
+        values = torch.where(values.isnan(), torch.nan, values)
+    return values.view({8: torch.int64, 4: torch.int32, 2: torch.int16}[values.element_size()])
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
@@ -82,11 +91,9 @@ def test_every_alternative_gives_the_same_bits(
     assert problem.decision == (
         name if dtype is torch.float32 or name == "channels last" else "as is"
     )
-    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[x.element_size()]
     for one, right in zip(got, expected, strict=True):
         assert one.stride() == right.stride()
-        kept = [value.view(bits) if value.is_floating_point() else value for value in (one, right)]
-        assert torch.equal(*kept)
+        assert torch.equal(*(bits_of(value) for value in (one, right)))
 
 
 @pytest.mark.parametrize("name", NAMES)

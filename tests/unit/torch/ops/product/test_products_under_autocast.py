@@ -12,7 +12,7 @@ from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.enable import operation_override
 
 DTYPES = [torch.bfloat16, torch.float16]
-ROWS = ["float32", "float32 onednn", "float32 native blocked"]
+ROWS = ["float32", "float32 native blocked"]
 
 
 def layer() -> nn.Linear:
