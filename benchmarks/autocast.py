@@ -45,7 +45,9 @@ def resnet50(options: argparse.Namespace) -> tuple[str, nn.Module, Tensor]:
     from pytorchcv.models.resnet import resnet50 as make  # noqa: PLC0415 - only for this model
 
     images = torch.randn(options.batch, 3, options.size, options.size)
-    return f"ResNet50, {options.size} x {options.size}", make(), images
+    model = make()
+    model.features.final_pool = nn.AdaptiveAvgPool2d(1)  # for other sizes than 224, too
+    return f"ResNet50, {options.size} x {options.size}", model, images
 
 
 MODELS: dict[str, Callable[[argparse.Namespace], tuple[str, nn.Module, Tensor]]] = {

@@ -20,7 +20,8 @@ ActivationProblem problem_of(long count, const std::string& name, const std::str
   return {count, activation_of(name), element_of(dtype)};
 }
 
-void forward_at(std::size_t x, std::size_t out, long count, const std::string& name, const std::string& dtype) {
+void forward_at(std::size_t x, std::size_t out, long count, const std::string& name,
+                const std::string& dtype) {
   const ActivationProblem p = problem_of(count, name, dtype);
   nb::gil_scoped_release release;
   kernels().activation_forward(p, reinterpret_cast<const void*>(x), reinterpret_cast<void*>(out),

@@ -69,9 +69,8 @@ bool is_plain(const Layout& matrices, bool is_batched) {
 
 bool is_bias(stable::Tensor bias, int64_t columns, int32_t dtype) {
   Layout layout;
-  return dtype_of(bias) == dtype && layout.read_sizes(bias, 1) &&
-         layout.read_strides(bias) && layout.sizes[0] == columns &&
-         (layout.strides[0] == 1 || columns == 1);
+  return dtype_of(bias) == dtype && layout.read_sizes(bias, 1) && layout.read_strides(bias) &&
+         layout.sizes[0] == columns && (layout.strides[0] == 1 || columns == 1);
 }
 
 bool is_product(const OperatorCall& call, double least) {
