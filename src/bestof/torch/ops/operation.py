@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy, allows
@@ -14,6 +16,7 @@ from bestof.selection import Race
 from bestof.torch.backends.shim import Shim
 from bestof.torch.dispatch.search import RACE
 from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.dtypes import of_operands
 from bestof.torch.ops.originals import Original, original_of
 from bestof.torch.ops.row import P, Row
 
@@ -63,6 +66,11 @@ class Operation(ABC, Generic[P]):
     def operators(self) -> tuple[str, ...]:
         """The operators of PyTorch that are answered."""
         return (self.operator,)
+
+    @cached_property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of operands that rows name; PyTorch answers calls of others."""
+        return of_operands(one for row in self.rows for one in row.dtypes or ())
 
     @abstractmethod
     def call(self, level: Accuracy, *arguments: Any) -> Call | None:

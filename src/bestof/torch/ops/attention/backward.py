@@ -57,6 +57,10 @@ class AttentionBackward(Attention):
             for x in self.keys(operands)
         )
 
+    def narrowed(self, results: Tensors, operands: Operands) -> Tensors:
+        """Return the gradients in the type of the operands."""
+        return tuple(one.to(operands.tensors[0].dtype) for one in results)
+
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""
         arrays = _arrays(operands, results)

@@ -58,6 +58,11 @@ class AttentionForward(Attention):
         )
         return torch.empty_like(q, device="cpu"), logsumexp
 
+    def narrowed(self, results: Tensors, operands: Operands) -> Tensors:
+        """Return the results in the type of the operands; the logsumexp stays float32."""
+        out, logsumexp = results
+        return out.to(operands.tensors[0].dtype), logsumexp
+
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""
         arrays = _arrays(operands, results)

@@ -20,6 +20,7 @@ from torch.nn import functional
 from bestof import kernels
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.backends.depends import DEPENDS
+from bestof.torch.ops.dtypes import name_of
 from bestof.torch.ops.guards import is_plain_call, is_plain_tensor
 
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
@@ -38,7 +39,7 @@ class FrozenNormProblem(NamedTuple):
     relu: bool
     inplace: bool
     threads: int
-    bfloat16: bool = False
+    dtype: str = "float32"
 
     def canonical(self) -> str:
         """Return the canonical text for the store. It contains all that distinguishes problems."""
@@ -46,7 +47,7 @@ class FrozenNormProblem(NamedTuple):
 
     def __str__(self) -> str:
         words = [self.direction, "x".join(map(str, self.shape))]
-        words += ["bfloat16"] * self.bfloat16
+        words += [self.dtype] * (self.dtype != "float32")
         words += ["channels last"] * self.channels_last + ["relu"] * self.relu
         return " ".join([*words, *["in place"] * self.inplace])
 
@@ -241,8 +242,8 @@ def _problem(
     direction: str, tensor: Tensor, last: bool, relu: bool, inplace: bool
 ) -> FrozenNormProblem:
     shape = tuple(tensor.shape)
-    halves = tensor.dtype is torch.bfloat16
-    return FrozenNormProblem(direction, shape, last, relu, inplace, torch.get_num_threads(), halves)
+    threads, dtype = torch.get_num_threads(), name_of(tensor.dtype)
+    return FrozenNormProblem(direction, shape, last, relu, inplace, threads, dtype)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

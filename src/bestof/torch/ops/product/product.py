@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +16,12 @@ from bestof.torch.backends.shim import Shim
 from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
 from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
+from bestof.torch.ops.product.in_float32 import in_float32
 from bestof.torch.ops.product.neighbourhood import Neighbourhood
 from bestof.torch.ops.product.originals import PRODUCTS, Originals
 from bestof.torch.ops.product.packed import PackedMatrices
@@ -46,7 +49,7 @@ def as_is(
 
 
 class Product(Operation[ProductProblem]):
-    """`aten::mm`, `addmm`, `bmm` and `baddbmm` without factors, in float32.
+    """`aten::mm`, `addmm`, `bmm` and `baddbmm` without factors.
 
     A call is (operator, bias, a, b); the bias is None for `mm` and `bmm`.
     """
@@ -64,24 +67,36 @@ class Product(Operation[ProductProblem]):
 
     def __init__(self) -> None:
         self.packed = PackedMatrices()
+        first: Row[ProductProblem] = Row("as is", as_is)
+        by_onednn: Row[ProductProblem] = Row(
+            "onednn",
+            onednn.product,
+            onednn.supports,
+            dtypes=(FLOAT32,),
+            accuracy="float32",
+            compiled=onednn.compiled,
+            shapes=onednn.SHAPES,
+        )
+        by_native = native.rows(self.packed)
         rows: tuple[Row[ProductProblem], ...] = (
-            Row("as is", as_is),
-            Row(
-                "onednn",
-                onednn.product,
-                onednn.supports,
-                accuracy="float32",
-                compiled=onednn.compiled,
-                shapes=onednn.SHAPES,
-            ),
+            first,
+            by_onednn,
             Row(
                 "bfloat16",
                 bfloat16.product,
                 bfloat16.supports,
+                dtypes=(FLOAT32,),
                 bound=lambda _: BFLOAT16_INSIDE,
                 accuracy="relaxed",
             ),
-            *native.rows(self.packed),
+            *by_native,
+            in_float32("float32", first),
+            in_float32("float32 onednn", by_onednn),
+            *(
+                in_float32(f"float32 {row.name}", row)
+                for row in by_native
+                if row.dtypes == (FLOAT32,) and row.accuracy == "float32" and not row.packs
+            ),
         )
         self.rows = tuple(replace(row, formerly=_FORMERLY) for row in rows)
         handicaps = tuple(
@@ -123,14 +138,24 @@ class Product(Operation[ProductProblem]):
 
         def in_float64() -> Tensor:
             wide = None if bias is None else bias.double()
-            return as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
+            result = as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
+            rounded = result.to(a.dtype)  # of float16, large results are infinite
+            return torch.where(torch.isinf(rounded), rounded.double(), result)
 
         return compare(
-            Side(got, bound_of(row, problem)),
-            Side(expected, bound_of(self.rows[0], problem)),
+            self._side(row, problem, got),
+            self._side(self.rows[0], problem, expected),
             _scale(a, b),
             in_float64,
         )
+
+    def _side(self, row: Row[ProductProblem], problem: ProductProblem, result: Tensor) -> Side:
+        """Return a result with the error of its sums. PyTorch may sum in the type of the result."""
+        bound, narrow = bound_of(row, problem), torch.finfo(result.dtype).eps
+        wide = torch.finfo(torch.float32).eps
+        if row.dtypes is not None or narrow <= wide:
+            return Side(result, bound)
+        return Side(result, bound, narrow / wide)
 
     def tolerance(
         self, row: Row[ProductProblem], problem: ProductProblem, *operands: Any
@@ -141,11 +166,12 @@ class Product(Operation[ProductProblem]):
         the magnitudes of their products. This holds where the products cancel, too.
         """
         bias, a, b = operands
-        norm = torch.linalg.vector_norm
-        magnitude: Tensor = norm(a, dim=-1, keepdim=True) * norm(b, dim=-2, keepdim=True)
+        norm = partial(torch.linalg.vector_norm, keepdim=True, dtype=torch.float32)
+        magnitude: Tensor = norm(a, dim=-1) * norm(b, dim=-2)
         if bias is not None:
             magnitude = magnitude + bias.abs()
-        return 2 * bound_of(row, problem).maximum * magnitude
+        # Each sum is rounded once to the type of the result.
+        return (2 * bound_of(row, problem).maximum + torch.finfo(a.dtype).eps) * magnitude
 
     def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]]:
         """Return a memory of products, which tells those of nearly the same sizes."""
@@ -195,10 +221,10 @@ class Product(Operation[ProductProblem]):
 
 
 def bound_of(row: Row[ProductProblem], problem: ProductProblem) -> ErrorBound:
-    """Return the error that a row promises; PyTorch and oneDNN sum in float32."""
-    if row.bound is None:
-        return summation_bound(problem.k, "float32")
-    return row.bound(problem)
+    """Return the error that the sums of a row promise."""
+    columns = row.columns(problem)
+    assert columns is not None  # the row is tried
+    return summation_bound(problem.k, columns.sums) if row.bound is None else row.bound(problem)
 
 
 def _scale(a: Tensor, b: Tensor) -> Scale:

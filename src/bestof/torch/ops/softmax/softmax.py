@@ -18,6 +18,7 @@ from bestof.kernels import SoftmaxPlan
 from bestof.torch.backends.shim import Native
 from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
@@ -74,11 +75,14 @@ class Softmax(RoundingOperation[SoftmaxProblem]):
     name = "softmax"
     operator = "aten::_softmax"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(self, level: Accuracy, x: Tensor, dim: int, half_to_float: bool) -> Call | None:
         """Return the problem and the argument of a call; None if PyTorch answers it."""
-        if level == "exact" or x.dtype is not torch.float32 or not is_large(x, LEAST):
+        if level == "exact" or x.dtype not in self.dtypes or not is_large(x, LEAST):
             return None
         axes = x.dim()
         if half_to_float or not x.is_contiguous() or not -axes <= dim < axes:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.kernels import AttentionPlan
+from bestof.torch.ops.dtypes import words_of
 from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
@@ -59,8 +60,7 @@ class Attention(Operation):
         """Return what the kernel is chosen for."""
         q, k, _, *mask = ("x".join(map(str, shape_of(one))) for one in node.args)
         shapes = [f"q {q}", f"k {k}", *(f"mask {one}" for one in mask)]
-        halves = val(node).dtype is torch.bfloat16
-        words = ["causal"] * self.causal + ["bfloat16"] * halves
+        words = ["causal"] * self.causal + words_of(val(node).dtype)
         return RacedProblem.of("attention", ", ".join([*shapes, *words]))
 
     def bind(self, node: Node, place: Place) -> Step:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.kernels import RotaryPlan
+from bestof.torch.ops.dtypes import words_of
 from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
@@ -50,7 +51,7 @@ class Rotary(Operation):
     def raced_problem(self, node: Node) -> RacedProblem:
         """Return what the kernel is chosen for."""
         words = ["x".join(map(str, shape_of(node)))]
-        words += ["bfloat16"] * (val(node).dtype is torch.bfloat16)
+        words += words_of(val(node).dtype)
         return RacedProblem.of("rotary", " ".join(words))
 
     def bind(self, node: Node, place: Place) -> Step:

@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from bestof.errors import TorchError
 from bestof.kernels import NormPlan
+from bestof.torch.ops.dtypes import words_of
 from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.operands import as_planned
@@ -66,7 +67,7 @@ class RowNorm(Operation):
     def raced_problem(self, node: Node) -> RacedProblem:
         """Return what the kernel is chosen for."""
         words = ["scale"] * self.scaled + ["shift"] * self.shifted + ["residual"] * self.added
-        words += ["bfloat16"] * (val(node).dtype is torch.bfloat16)
+        words += words_of(val(node).dtype)
         shape = "x".join(map(str, shape_of(node)))
         return RacedProblem.of(
             "layer norm" if self.centred else "rms norm", " ".join([shape, *words])

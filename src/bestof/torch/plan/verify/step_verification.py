@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bestof.errors import BestofWarning
-from bestof.torch.convolution.alternative import ROUNDED
 from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
+from bestof.torch.ops.rounding import UNIT
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.layers.raced_problem import NATIVE
 from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
@@ -138,7 +138,7 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     # NaN is rare, and may reach any image.
     some = compared_images(one, x.shape[0]) if is_finite else list(range(x.shape[0]))
     compared = partial(_images, some=some)
-    halves = one.layer.weights.weight.dtype is torch.bfloat16
+    rounding = torch.finfo(one.layer.weights.weight.dtype).eps / 2  # of one result
     gate = None if site.gate is None else compared(site.gate).float()
     promise = promise_of(one)
     one.run()
@@ -159,8 +159,8 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     if gate is not None:  # errors may be largest where the gate is
         beside = size_of(gate)
         allowed, scale = allowed * beside.peak, scale * beside.rms
-    if halves:
-        allowed += ROUNDED.rms * numbers.rms
+    if rounding > UNIT:
+        allowed += rounding * numbers.rms
     allowed += _TINY
     shows = is_seen and numbers.rms > 0 and numbers.many == elements
     stands_out = max(_stands_out(numbers), _stands_out(size_of(x)))

@@ -160,7 +160,6 @@ def refuse_native(*_: Any, **__: Any) -> Any:
 
 PASSED: dict[str, tuple[dict[str, Any], Any]] = {
     "double": ({}, lambda x: x.double()),
-    "float16": ({}, lambda x: x.half()),
     "a subclass": ({}, lambda x: x.as_subclass(Marked)),
     "numbers apart": ({}, lambda x: x.mT.contiguous().mT),
     "no queries": ({}, lambda x: x[:, :, :0]),

@@ -56,6 +56,8 @@ def test_texts_have_everything_that_distinguishes_problems() -> None:
         PLAIN._replace(threads=2),
         PLAIN._replace(accuracy="relaxed"),
         PLAIN._replace(frozen=True),
+        PLAIN._replace(dtype="bfloat16"),
+        PLAIN._replace(dtype="float16"),
     ]
     assert str(PLAIN) == "mm m128,k768,n3072"
     assert str(others[2]) == "bmm b2,m128,k768,n3072"
