@@ -153,7 +153,7 @@ class DriftWatch:
             tuning = open_tuning(
                 problem,
                 *(knowledge.alternatives, knowledge.stages),
-                *(policy, knowledge.refused),
+                *(policy, knowledge.refused, decision.alternative),
             )
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
@@ -243,7 +243,7 @@ class DriftWatch:
         tuning = open_tuning(
             decision.problem,
             *(self._knowledge.alternatives, self._knowledge.stages),
-            *(policy, self._knowledge.refused),
+            *(policy, self._knowledge.refused, decision.alternative),
         )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)

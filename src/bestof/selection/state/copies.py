@@ -56,7 +56,7 @@ def learn(known: Knowledge, taught: Iterable[Teaching]) -> None:
             tuning = open_tuning(
                 decision.problem,
                 *(known.alternatives, known.stages),
-                *(known.choice.current(), known.refused),
+                *(known.choice.current(), known.refused, decision.alternative),
             )
             if not tuning.candidates[decision.position].remains:
                 continue

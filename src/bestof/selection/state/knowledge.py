@@ -281,10 +281,12 @@ class Knowledge:
             )
             self.trials += 1
             self.trial_seconds += seconds
-            candidate.seconds += seconds
             if whole:
                 candidate.calls += 1
                 if clean:
+                    # Trials that met an unsettled choice are in the loss of that choice's selector.
+                    candidate.counted += 1
+                    candidate.seconds += total
                     if len(candidate.samples) < SAMPLES_KEPT:
                         candidate.samples.append(total)
                     tuning.asked = None
@@ -318,8 +320,8 @@ class Knowledge:
         best = decision.seconds
         for candidate in tuning.candidates:
             if best is not None:
-                self.loss_seconds += max(0.0, candidate.seconds - candidate.calls * best)
-            candidate.seconds, candidate.calls = 0.0, 0
+                self.loss_seconds += max(0.0, candidate.seconds - candidate.counted * best)
+            candidate.seconds, candidate.calls, candidate.counted = 0.0, 0, 0
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "%s: %s (%s)%s",

@@ -50,10 +50,14 @@ class Row(Generic[P]):
     reach: Reach = "own"
     formerly: tuple[str, ...] = ()
 
-    def is_tried(self, problem: P) -> bool:
-        """Return whether a search tries the row.
+    def can_run(self, problem: P) -> bool:
+        """Return whether the row can compute a problem, at the problem's level of accuracy.
 
         A problem has a level of accuracy; without one, it is met at the default or below.
         """
         level: Accuracy = getattr(problem, "accuracy", DEFAULT_ACCURACY)
-        return allows(level, self.accuracy) and self.supports(problem) and self.promising(problem)
+        return allows(level, self.accuracy) and self.supports(problem)
+
+    def is_tried(self, problem: P) -> bool:
+        """Return whether a search tries the row."""
+        return self.can_run(problem) and self.promising(problem)
