@@ -41,7 +41,9 @@ def printable_json(text: str) -> str:
 
 def printable_report(report: Report, most: int | None = _MOST) -> Report:
     """Return the report with every name and reason made printable."""
-    return Report(tuple(printable_selector(one, most) for one in report.selectors))
+    return replace(
+        report, selectors=tuple(printable_selector(one, most) for one in report.selectors)
+    )
 
 
 def printable_record(record: Record) -> Record:
@@ -66,6 +68,7 @@ def _problem(one: ProblemReport, most: int | None) -> ProblemReport:
         problem=printable(one.problem, most),
         decision=printable(one.decision, most),
         source=printable(one.source, most),
+        places=tuple(printable(place, most) for place in one.places),
         alternatives=tuple(_alternative(row, most) for row in one.alternatives),
     )
 

@@ -54,6 +54,7 @@ def text(report: Report, width: int | None, color: bool, most: int | None = None
         color_system="standard" if color else None,
         no_color=not color,
         legacy_windows=False,
+        force_jupyter=False,  # a notebook would show the text, and `file` stay empty
         _environ={},
     )
     print_text(report, console, most)
@@ -63,7 +64,9 @@ def text(report: Report, width: int | None, color: bool, most: int | None = None
 
 def terminal() -> Console:
     """Return a console for the standard output. If that is no terminal, long lines are not cut."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return Console(
+        highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH
+    )
 
 
 def print_text(report: Report, console: Console, most: int | None = None) -> None:
@@ -222,6 +225,7 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
         return "bold green"
     return {
         "disqualified": "red",
+        "left out": "dim",
         "not applicable": "dim",
         "not tried": "dim",
         "pruned": "dim",
