@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     form = parser.add_mutually_exclusive_group()
     add_json(form, "JSON")
-    form.add_argument(
+    parser.add_argument(
         "--all", action="store_true", help="every alternative with its times, and what was left out"
     )
     form.add_argument("--tree", action="store_true", help="print only the tree of decisions")

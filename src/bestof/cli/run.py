@@ -170,7 +170,7 @@ def _processor() -> str:
 def _versions() -> tuple[str, ...]:
     torch = sys.modules.get("torch")
     own = (f"bestof {VERSION}", f"Python {platform.python_version()}")
-    return own if torch is None else (*own, f"torch {torch.__version__}")
+    return own if torch is None else (*own, f"torch {getattr(torch, '__version__', '')}")
 
 
 def _tells() -> bool:

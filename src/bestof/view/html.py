@@ -18,12 +18,14 @@ from bestof.view.time_line import time_line
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import (
     NOTHING,
+    UNTRIED,
     WORDS,
     node_facts,
     node_state,
     problem_state,
     selector_line,
     status_text,
+    untried_names,
 )
 
 _GAINS = 5  # rows on the first screen
@@ -145,7 +147,7 @@ def _table(report: Report, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) -> Iterator[str]:
-    states = ["noisy"] if "noisy" in row.notes else []
+    states = ["noisy"] if row.noisy else []
     states += ["unsettled"] if row.chosen is None else []
     states += ["slower"] if row.saved < 0 else []
     yield f'<tr data-operation="{escape(row.key[0])}" data-state="{" ".join(states)}">'
@@ -163,8 +165,8 @@ def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) ->
     yield f'<td data-label="chosen"><details><summary>{escape(chosen_text(row))}{marks}</summary>'
     if row.places:
         yield f'<p class="soft">{escape(", ".join(row.places))}</p>'
-    for note in row.notes:
-        if note != "noisy":
+    for note in (row.remark, row.why):
+        if note is not None:
             yield f"<p>{escape(note)}</p>"
     problem = problems[row.key]
     yield from _alternatives(row.key, problem)
@@ -179,8 +181,7 @@ def _alternatives(key: tuple[str, str], problem: ProblemReport) -> Iterator[str]
     state = "soft" if problem.settled else "unsettled"
     yield f'<h3>{escape(" ".join(key))} <span class="{state}">'
     yield f"[{escape(problem_state(problem))}]</span></h3>"
-    untried = ("left out", "not applicable")
-    shown = [one for one in problem.alternatives if one.status not in untried]
+    shown = [one for one in problem.alternatives if one.status not in UNTRIED]
     slowest = max((_end(one) for one in shown), default=0.0)
     yield "<table><thead><tr><th></th><th>alternative</th>"
     yield '<th class="number">time</th><th class="number">spread</th><th class="bar"></th>'
@@ -189,10 +190,7 @@ def _alternatives(key: tuple[str, str], problem: ProblemReport) -> Iterator[str]
     for one in shown:
         yield _alternative(one, one.name == problem.decision, slowest)
     yield "</tbody></table>"
-    reasons: dict[str, list[str]] = {}
-    for one in problem.alternatives:
-        if one.status in untried:
-            reasons.setdefault(status_text(one), []).append(one.name)
+    reasons = untried_names(problem)
     if reasons:
         count = sum(map(len, reasons.values()))
         yield f'<details class="reasons"><summary>{count} not tried</summary><dl>'
@@ -222,7 +220,8 @@ def _bar(one: AlternativeReport, slowest: float) -> str:
     width, spread = one.seconds * scale, (one.spread or 0.0) * scale
     line = f'<path d="M{max(0.0, width - spread):.1f} 5H{width + spread:.1f}"/>' if spread else ""
     return (
-        '<svg viewBox="0 0 100 10" width="100" height="10" aria-hidden="true">'
+        '<svg viewBox="0 0 100 10" width="70" height="10" preserveAspectRatio="none" '
+        'aria-hidden="true">'
         f'<rect y="1" width="{width:.1f}" height="8"/>{line}</svg>'
     )
 

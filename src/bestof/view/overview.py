@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,6 +21,7 @@ ROWS = 25
 _FOOTNOTES = 4  # remarks below the table; `--all` shows the others
 _NAME = "layer or problem"
 _NUMBERS = ("calls", "before", "after", "gain", "saved", "")
+_END = re.compile(r"( \+\d+)?( \([^()]*\))?$")  # of a name, see `names_of`
 _NARROWEST = 16  # columns of a name
 
 
@@ -58,7 +60,9 @@ def table_lines(rows: Sequence[Row], width: int, most: int | None) -> list[str]:
     chosen = [printable(chosen_text(row)) + _marks(row, notes) for row in shown]
     names = [printable(name) for name in names_of(rows)[: len(shown)]]
     # The longer column gives way, but not below half of the room.
-    for_chosen = min(max(map(len, chosen)), max(room // 2, room - max(map(len, names))))
+    for_chosen = min(
+        max(map(len, ["chosen", *chosen])), max(room // 2, room - max(map(len, names)))
+    )
     table = [
         [
             _cut_name(name, max(room - for_chosen, len(_NAME))),
@@ -72,7 +76,7 @@ def table_lines(rows: Sequence[Row], width: int, most: int | None) -> list[str]:
     hidden = len(rows) - len(shown)
     if hidden:
         lines.append(f"… and {hidden:,} more, which take less time")
-    if any("noisy" in row.notes for row in shown):
+    if any(row.noisy for row in shown):
         lines.append("~ noisy: another alternative may be faster; the next run verifies it early")
     return [*lines, *(f"[{number}] {printable(note)}" for note, number in notes.items())]
 
@@ -84,36 +88,39 @@ def _numbers(row: Row) -> tuple[str, ...]:
         duration(row.after),
         ratio(row.gain),
         duration(row.saved) if row.calls and row.chosen else "",
-        "~" if "noisy" in row.notes else "",
+        "~" if row.noisy else "",
     )
 
 
 def _marks(row: Row, notes: dict[str, int]) -> str:
-    """Return the numbers of a row's footnotes, and add new ones to `notes`."""
-    marks = ""
-    for note in row.notes:
-        if note != "noisy" and (note in notes or len(notes) < _FOOTNOTES):
-            marks += f" [{notes.setdefault(note, len(notes) + 1)}]"
-    return marks
+    """Return the number of a row's footnote, and add the footnote to `notes` if it is new."""
+    note = row.remark
+    if note is None or (note not in notes and len(notes) >= _FOOTNOTES):
+        return ""
+    return f" [{notes.setdefault(note, len(notes) + 1)}]"
 
 
 def _cut_name(name: str, width: int) -> str:
-    """Return the name, shortened before the number of modules that are alike."""
-    base, plus, count = name.partition(" +")
-    return cut(base, width - len(plus + count)) + plus + count
+    """Return the name, shortened before the number of like modules and the selector, if these
+    leave room."""
+    end = _END.search(name)
+    ending = "" if end is None or len(end[0]) > width // 2 else end[0]
+    return cut(name[: len(name) - len(ending)], width - len(ending)) + ending
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return a name for each row: the modules that met it, or else the selector and the problem.
 
-    If rows share a module, the selector tells them apart.
+    If rows share a module, the selector tells them apart, or else the problem.
     """
     names = [_places(row.places) or " ".join(row.key) for row in rows]
-    twice = {name for name, count in Counter(names).items() if count > 1}
-    return [
-        f"{name} ({row.key[0]})" if name in twice else name
-        for name, row in zip(names, rows, strict=True)
-    ]
+    for part in (0, 1):
+        twice = {name for name, count in Counter(names).items() if count > 1}
+        names = [
+            f"{name.split(' (')[0]} ({row.key[part]})" if name in twice else name
+            for name, row in zip(names, rows, strict=True)
+        ]
+    return names
 
 
 def chosen_text(row: Row) -> str:

@@ -12,6 +12,10 @@ STYLE = """\
 .bestof th, .bestof td { padding: .25rem .6rem; text-align: left; vertical-align: top; }
 .bestof #rows { width: 100%; } .bestof #rows > tbody > tr { border-top: 1px solid var(--line); }
 .bestof #rows > tbody > tr > th { font-weight: 600; overflow-wrap: anywhere; min-width: 12rem; }
+.bestof #rows > tbody > tr > td:last-child { width: 52%; max-width: 0; }
+.bestof details table { display: block; overflow-x: auto; font-size: .92em; }
+.bestof details td, .bestof details th { padding: .15rem .45rem; }
+.bestof details td:nth-child(2) { white-space: nowrap; }
 .bestof thead th { color: var(--soft); font-weight: normal; }
 .bestof .number { text-align: right; white-space: nowrap; }
 .bestof .soft { color: var(--soft); } .bestof .bad td { color: var(--bad); }
@@ -23,6 +27,7 @@ STYLE = """\
 .bestof dd { margin-left: 1.5rem; overflow-wrap: anywhere; } .bestof svg rect { fill: var(--fill); }
 .bestof svg path { stroke: currentColor; fill: none; } .bestof details p { margin: .3rem 0; }
 /* page */
+:root { color-scheme: light dark; }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 0; }
 main { max-width: 76rem; margin: 1.5rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; overflow-wrap: anywhere; }
@@ -39,8 +44,8 @@ input, select, button { font: inherit; }
 thead th button { all: unset; cursor: pointer; }
 thead th button:focus-visible, summary:focus-visible, .scroll:focus-visible {
   outline: 2px solid var(--fill); outline-offset: 2px; }
-th[aria-sort=ascending] button::after { content: " ▲"; }
-th[aria-sort=descending] button::after { content: " ▼"; }
+th[aria-sort=ascending] button::after { content: " ▲" / ""; }
+th[aria-sort=descending] button::after { content: " ▼" / ""; }
 .tree ul { list-style: none; margin: 0; padding-left: 1.3rem; border-left: 1px solid var(--line); }
 .tree > ul { padding-left: 0; border: 0; } li { overflow-wrap: anywhere; }
 dt { font-weight: 600; }
@@ -55,7 +60,7 @@ dt { font-weight: 600; }
   #rows > tbody > tr > td.number { display: inline-block; margin-right: 1rem; }
   #rows > tbody > tr > td.number:empty { display: none; }
   #rows > tbody > tr > td.number::before { content: attr(data-label) " "; color: var(--soft); }
-  details table { display: block; overflow-x: auto; }
+  .bestof #rows > tbody > tr > td:last-child { width: auto; max-width: none; }
 }
 @media print { .controls { display: none; } }
 """

@@ -23,12 +23,14 @@ from bestof.view.tree import Branch, Node, decision_trees
 from bestof.view.words import (
     NOT_NESTED,
     NOTHING,
+    UNTRIED,
     node_facts,
     node_state,
     not_shown,
     problem_state,
     selector_line,
     status_text,
+    untried_names,
 )
 
 # A longer name is folded, so that a reason still fits into 80 columns.
@@ -179,6 +181,7 @@ def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> Render
     heading = Text.assemble(
         (problem.problem, "bold"), "  ", (f"[{problem_state(problem)}]", state), overflow="fold"
     )
+    tried = [one for one in problem.alternatives if one.status not in UNTRIED]
     rows = [
         (
             "*" if one.name == problem.decision else "",
@@ -186,10 +189,14 @@ def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> Render
             *_cells(one),
             Text(status_text(one)),
         )
-        for one in problem.alternatives
+        for one in tried
     ]
-    styles = [_style(one, one.name == problem.decision) for one in problem.alternatives]
-    return Group(heading, _columns(name, widths, rows, styles=styles))
+    styles = [_style(one, one.name == problem.decision) for one in tried]
+    untried = [
+        Padding(Text(f"{reason}: {', '.join(names)}", "dim", overflow="fold"), (0, 0, 0, 3))
+        for reason, names in untried_names(problem).items()
+    ]
+    return Group(heading, _columns(name, widths, rows, styles=styles), *untried)
 
 
 def _columns(
@@ -225,8 +232,6 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
         return "bold green"
     return {
         "disqualified": "red",
-        "left out": "dim",
-        "not applicable": "dim",
         "not tried": "dim",
         "pruned": "dim",
     }.get(alternative.status, "")

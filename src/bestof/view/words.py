@@ -100,6 +100,19 @@ def status_text(alternative: AlternativeReport) -> str:
     )
 
 
+UNTRIED = ("left out", "not applicable")
+"""The statuses of alternatives without a trial, of which a problem may have dozens."""
+
+
+def untried_names(problem: ProblemReport) -> dict[str, list[str]]:
+    """Return the names of alternatives that were not tried, by the reason."""
+    names: dict[str, list[str]] = {}
+    for one in problem.alternatives:
+        if one.status in UNTRIED:
+            names.setdefault(status_text(one), []).append(one.name)
+    return names
+
+
 def node_state(node: Node) -> str:
     """Return the text after a node of the tree."""
     if node.shown == "absent":

@@ -70,7 +70,7 @@ def test_a_layer_is_one_row_with_what_was_chosen_inside() -> None:
     first, second = overview(REPORT)
     assert first.key == ("layer", "a")
     assert (first.places, first.inside, first.calls) == (("conv1",), ("fast", "fast"), 20)
-    assert first.notes == ("noisy",)
+    assert (first.noisy, second.noisy) == (True, False)
     assert second.key == ("pass", "alone")
     assert [row.saved for row in (first, second)] == pytest.approx([20 * 0.3, 8 * 0.25])
 

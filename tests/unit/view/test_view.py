@@ -47,7 +47,7 @@ def test_rows_tell_time_spread_trials_speed_up_and_status() -> None:
     assert "as is 4.21 ms ± 100 us 10 1.00x measured" in lines
     assert "* winograd4 1.32 us ± 30.0 ns 10 3189.39x chosen" in lines
     assert "fft 2.00 s 2 0.00x pruned" in lines
-    assert "direct not applicable" in lines
+    assert "not applicable: direct" in lines
     assert "b [unsettled]" in lines
     assert "<winograd6> [bold]" in view.render(NESTED, width=120, whole=True)
     assert "never called" not in view.render(NESTED, whole=True)

@@ -18,8 +18,8 @@ class Row:
     `key` is the selector and the problem. `places` are what called it, such as the modules of a
     model. `chosen` names the alternative, and `inside` what was chosen inside it. `before` and
     `after` are seconds of a call by the first alternative and by the chosen one (unsettled: by the
-    leader), None if unknown. `calls` are those that the decision answered. `notes` are what a
-    reader must know: noise, a faster rival, why there is no decision.
+    leader), None if unknown. `calls` are those that the decision answered. `remark` says why a
+    faster alternative was not chosen, and `why` why there is no decision; None if there is no need.
     """
 
     key: _Key
@@ -29,7 +29,9 @@ class Row:
     before: float | None
     after: float | None
     calls: int
-    notes: tuple[str, ...]
+    noisy: bool
+    remark: str | None
+    why: str | None
 
     @property
     def gain(self) -> float | None:
@@ -65,7 +67,10 @@ class Net(NamedTuple):
 
 
 def overview(report: Report) -> tuple[Row, ...]:
-    """Return a row for each problem that was met outside of others, the dearest first."""
+    """Return a row for each problem that was met outside of others, the dearest first.
+
+    Problems that left no choice have none.
+    """
     problems = {
         (one.selector, problem.problem): problem
         for one in report.selectors
@@ -74,7 +79,7 @@ def overview(report: Report) -> tuple[Row, ...]:
     inner = {child for problem in problems.values() for child in _children(problem)}
     outer = [key for key in problems if key not in inner]
     # A circle of problems that contain each other has no outer one: show them all.
-    rows = [_row(key, problems) for key in outer or problems]
+    rows = [_row(key, problems) for key in outer or problems if problems[key].source != "only"]
     return tuple(sorted(rows, key=lambda row: -row.weight))
 
 
@@ -102,11 +107,6 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
     ]
     below = [problems[child] for child in _children(problem) if child in problems]
     met = (problem, *below)  # whoever met a problem inside, met this one
-    notes = [] if problem.remark is None else [problem.remark]
-    if any(one.noisy for one in (problem, *inside)):
-        notes.insert(0, "noisy")
-    if problem.why is not None:
-        notes.append(problem.why)
     return Row(
         key,
         tuple(dict.fromkeys(place for one in met for place in one.places)),
@@ -115,7 +115,9 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
         problem.before,
         None if shown is None else shown.seconds,
         problem.settled_calls or max((one.settled_calls for one in below), default=0),
-        tuple(notes),
+        any(one.noisy for one in (problem, *inside)),
+        problem.remark,
+        problem.why,
     )
 
 

@@ -10,7 +10,7 @@ from bestof.torch.backends.shim import Count
 
 Key = TypeVar("Key", bound=Hashable)
 
-_PLACED = 64  # the calls of a problem whose modules are noted
+_PLACED = 8  # the first calls of a problem, whose modules are noted
 
 
 class CallCounts(Generic[Key]):

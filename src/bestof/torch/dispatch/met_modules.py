@@ -101,14 +101,18 @@ class MetModules:
         return stack
 
     def _before(self, module: nn.Module, _arguments: object) -> None:
-        if self._handles and not torch.compiler.is_compiling():
-            self._stack().append(module)
+        if not self._handles or torch.compiler.is_compiling():
+            return
+        stack = self._stack()
+        if not stack:  # the hooks may have gone in while outer modules were running
+            *_, self._local.root = _modules(sys._getframe(1))
+        stack.append(module)
 
     def _after(self, module: nn.Module, arguments: tuple[Any, ...], result: object) -> None:
         stack = self._stack()
         if torch.compiler.is_compiling() or not any(one is module for one in stack):
             return
-        root = stack[0]
+        root = self._local.root
         while stack.pop() is not module:  # the pre-hook of an inner module raised
             pass
         self._note(self._place(root, module), module, arguments, result)
