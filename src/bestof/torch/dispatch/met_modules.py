@@ -62,6 +62,12 @@ class MetModules:
         modules = list(_modules(sys._getframe(1)))
         if not modules:
             return getattr(self._local, "backward", None)
+        try:
+            return self._where(modules)
+        except Exception:  # of a module of the program, which must run
+            return None
+
+    def _where(self, modules: list[nn.Module]) -> Place | None:
         if any(type(one).__name__ == "OptimizedModule" for one in modules):
             return None
         place = self._place(modules[-1], modules[0])
@@ -105,7 +111,7 @@ class MetModules:
             return
         stack = self._stack()
         if not stack:  # the hooks may have gone in while outer modules were running
-            *_, self._local.root = _modules(sys._getframe(1))
+            self._local.root = [module, *_modules(sys._getframe(1))][-1]
         stack.append(module)
 
     def _after(self, module: nn.Module, arguments: tuple[Any, ...], result: object) -> None:
@@ -115,8 +121,12 @@ class MetModules:
         root = self._local.root
         while stack.pop() is not module:  # the pre-hook of an inner module raised
             pass
-        self._note(self._place(root, module), module, arguments, result)
+        try:
+            self._note(self._place(root, module), module, arguments, result)
+        except Exception:  # of a module of the program, such as of its `extra_repr`
+            self._remove_hooks()
         if not stack:
+            self._local.root = None  # do not keep it alive
             self._quiet += 1
             if self._quiet > _QUIET:
                 self._remove_hooks()

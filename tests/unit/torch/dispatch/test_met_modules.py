@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -118,6 +120,29 @@ def test_a_module_that_raises_does_not_confuse_the_names(modules: MetModules) ->
     net = Net()
     net(torch.ones(2, 3))
     assert all("Net" in name for name in places(Counting.counts)[("forward", 6)])
+
+
+def test_a_faulty_module_keeps_its_own_faults(modules: MetModules) -> None:
+    class Faulty(Doubled):
+        def extra_repr(self) -> str:
+            raise RuntimeError("fake")
+
+    Counting.counts = CallCounts()
+    net = nn.Sequential(Doubled(), Faulty())
+    for _ in range(2):
+        assert net(torch.ones(7)).tolist() == [4.0] * 7
+    assert "0" in places(Counting.counts)[("forward", 7)]
+
+
+def test_models_are_not_kept_alive(modules: MetModules) -> None:
+    Counting.counts = CallCounts()
+    net = Net()
+    net(torch.ones(2, 3))
+    net(torch.ones(2, 3))
+    watched = weakref.ref(net)
+    del net
+    gc.collect()
+    assert watched() is None
 
 
 def test_calls_outside_of_modules_have_no_name(modules: MetModules) -> None:
