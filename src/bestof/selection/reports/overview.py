@@ -106,6 +106,7 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
         if child in problems
     ]
     below = [problems[child] for child in _children(problem) if child in problems]
+    counted = [one.settled_calls for one in below]
     met = (problem, *below)  # whoever met a problem inside, met this one
     return Row(
         key,
@@ -114,7 +115,8 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
         tuple(one.decision or "unsettled" for one in inside),
         problem.before,
         None if shown is None else shown.seconds,
-        problem.settled_calls or max((one.settled_calls for one in below), default=0),
+        # C++ answers the parts of a group without asking the group.
+        max(problem.settled_calls, min(filter(None, counted), default=0)),
         any(one.noisy for one in (problem, *inside)),
         problem.remark,
         problem.why,
