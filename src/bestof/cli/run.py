@@ -17,7 +17,7 @@ from time import perf_counter, time
 from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
-from bestof.cli.course import Course
+from bestof.cli.course import course
 from bestof.cli.kept import named
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
@@ -118,11 +118,7 @@ def _prepare(
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    course = None
-    if report is not None:
-        course = Course()
-        course.start()
-    atexit.register(_finish, script.name, report, told, course, os.getpid(), perf_counter())
+    atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
     after_import("torch", partial(_note_modules_and, tune))
 
 
@@ -179,24 +175,18 @@ def _tells() -> bool:
 
 
 def _finish(
-    name: str,
-    file: ReportFile | None,
-    told: list[str],
-    course: Course | None,
-    process: int,
-    began: float,
+    name: str, file: ReportFile | None, told: list[str], process: int, began: float
 ) -> None:
     if not _tells():
         return
     if os.getpid() != process:
         return  # this is a fork of the program
-    seconds = perf_counter() - began
     # Streams may be closed, without a reader, or None. The interpreter itself reports that.
     with suppress(OSError, ValueError, AttributeError):
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
-        text = "\n".join([*_summary(name, file, course, seconds), *told])
+        text = "\n".join([*_summary(name, file, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):
@@ -204,11 +194,9 @@ def _finish(
         sys.stderr.flush()
 
 
-def _summary(
-    name: str, file: ReportFile | None, course: Course | None, seconds: float
-) -> list[str]:
-    moments = () if course is None else course.stop()
-    run = Run(name, seconds, time() - seconds, _processor(), _versions(), moments)
+def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
+    seconds = perf_counter() - began
+    run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
     report = replace(selection.report_all(), run=run)
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()

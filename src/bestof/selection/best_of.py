@@ -251,10 +251,12 @@ class BestOf(PaperInterface, HotPath):
         """An estimate of the seconds that these calls saved against the first alternative."""
         return self._knowledge.savings().seconds
 
-    @property
-    def problems_settled(self) -> int:
-        """The number of problems in memory that have a decision."""
-        return len(self._knowledge.decisions)
+    def course(self) -> list[tuple[float, int, float]]:
+        """Return when each decision was made, by `time.perf_counter`, and the number of trials and
+        their seconds until then. The oldest decisions are forgotten first.
+        """
+        with self._knowledge.lock:
+            return list(self._knowledge.course)
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""
@@ -292,7 +294,9 @@ class BestOf(PaperInterface, HotPath):
 
     def __repr__(self) -> str:
         names = ", ".join(alternative.name for alternative in self._knowledge.alternatives)
-        return f"<BestOf {self.name!r} of {names}; {self.problems_settled} problems settled>"
+        return (
+            f"<BestOf {self.name!r} of {names}; {len(self._knowledge.decisions)} problems settled>"
+        )
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: what was chosen for each problem."""

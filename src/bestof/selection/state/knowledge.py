@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import inf
@@ -32,6 +33,8 @@ from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
 _log = logging.getLogger("bestof")
+
+_COURSE_KEPT = 4096  # decisions
 
 
 class Knowledge:
@@ -100,6 +103,8 @@ class Knowledge:
         self.trials = 0
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
+        # For time lines: when a decision was made, and the trials and their seconds until then.
+        self.course: deque[tuple[float, int, float]] = deque(maxlen=_COURSE_KEPT)
         self._retired = Savings()  # by winners that have left memory
         family.join(self)
 
@@ -316,6 +321,7 @@ class Knowledge:
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
+        self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
         best = decision.seconds
         for candidate in tuning.candidates:
