@@ -142,7 +142,7 @@ class BestOf(PaperInterface, HotPath):
         self.total_rounds = settings.paper.rounds
         self.pruning_speedup = settings.paper.pruning_speedup
         self.prune_after_round = settings.paper.prune_after_round
-        self.met: Callable[[], Mapping[Hashable, Met]] | None = None
+        self.met: Callable[[], Mapping[Any, Met]] | None = None
         """How often each problem was met, and where, if whoever calls the selector counts that."""
         self._given = given
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}

@@ -153,7 +153,8 @@ class DriftWatch:
             tuning = open_tuning(
                 problem,
                 *(knowledge.alternatives, knowledge.stages),
-                *(policy, knowledge.refused, decision.alternative),
+                *(policy, knowledge.refused),
+                wanted=decision.alternative,
             )
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
@@ -243,7 +244,8 @@ class DriftWatch:
         tuning = open_tuning(
             decision.problem,
             *(self._knowledge.alternatives, self._knowledge.stages),
-            *(policy, self._knowledge.refused, decision.alternative),
+            *(policy, self._knowledge.refused),
+            wanted=decision.alternative,
         )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)

@@ -127,7 +127,7 @@ class NewProblems:
                 problem,
                 *(self._knowledge.alternatives, self._knowledge.stages),
                 *(policy, self._knowledge.refused),
-                always(policy) if order is None else order.alternative,
+                wanted=always(policy) if order is None else order.alternative,
             )
         except ProblemError as error:
             raise ProblemError(f"BestOf({self._knowledge.name!r}): {error}") from None

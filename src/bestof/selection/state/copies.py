@@ -56,7 +56,8 @@ def learn(known: Knowledge, taught: Iterable[Teaching]) -> None:
             tuning = open_tuning(
                 decision.problem,
                 *(known.alternatives, known.stages),
-                *(known.choice.current(), known.refused, decision.alternative),
+                *(known.choice.current(), known.refused),
+                wanted=decision.alternative,
             )
             if not tuning.candidates[decision.position].remains:
                 continue
