@@ -42,7 +42,10 @@ def overview_text(report: Report, width: int | None = None, most: int | None = N
 
 def run_lines(run: Run) -> list[str]:
     """Return the program and its duration; then the date, versions and processor."""
-    began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
+    try:
+        began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, OSError, ValueError):  # a saved report may hold any number
+        began = "at an unknown date"
     return [
         f"{printable(run.program)} ran {duration(run.seconds)}",
         printable(", ".join([began, *run.versions, run.host])),

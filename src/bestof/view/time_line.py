@@ -41,7 +41,8 @@ def time_line(course: Sequence[Moment]) -> str:
 
 
 def _half(course: Sequence[Moment]) -> float:
-    return next(one.at for one in course if 2 * one.decisions >= course[-1].decisions)
+    half = course[-1].decisions / 2
+    return next((one.at for one in course if one.decisions >= half), course[-1].at)
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

@@ -46,6 +46,16 @@ def test_the_time_line_ends_at_all_trials_and_decisions() -> None:
     assert time_line((Moment(0.0, 0, 0.0, 0), Moment(0.0, 0, 0.0, 0)))  # nothing happened
 
 
+def test_a_run_of_absurd_numbers_is_drawn() -> None:
+    course = (Moment(-1e17, -5, 1e17, 3), Moment(0.0, 10**17, -1e17, -4))
+    run = Run("\x1b[2J<b>", -1e17, 1e17, "cpu", ("\x00",), course)
+    for format in ("text", "html"):
+        shown = view.render(Report(REPORT.selectors, run), format)  # type: ignore[arg-type]
+        assert "at an unknown date" in shown
+        assert shown.replace("\n", "").isprintable()
+        assert format == "text" or "2J&lt;b&gt;" in shown
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
