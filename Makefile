@@ -27,8 +27,7 @@ WHEEL := build/wheel
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
-	$(PY) -m bestof report --tree build/demo.json
-	@echo "The command is .venv/bin/bestof; see what else was tried: .venv/bin/bestof report build/demo.json"
+	@echo "The command is .venv/bin/bestof; see every alternative: .venv/bin/bestof report --all build/demo.json"
 
 # Without the tests marked `long`, which take half an hour to an hour; .ci/run must end in 20 minutes.
 test: .venv/installed

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bestof.html_table import html_table
 from bestof.selection import BestOf
+from bestof.selection.duration import duration
 from bestof.selection.reports.report import ProblemReport
 from bestof.selection.state.journal import TrialEntry
 from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED
@@ -70,6 +72,27 @@ class Summary:
     trials: int
     keeps_freed: bool = False
     left_out: tuple[tuple[str, str], ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: a row for each problem, and what was saved and spent."""
+        rows = [
+            (
+                one.name,
+                one.problem,
+                one.chosen or "unsettled",
+                str(one.calls),
+                duration(one.seconds_as_is),
+                duration(one.seconds_chosen),
+            )
+            for one in self.passes
+        ]
+        saved = (
+            f"saved {duration(self.seconds_saved)}, tuning cost {duration(self.seconds_tuning)} in "
+            f"{self.trials} trials"
+        )
+        out = [f"{name} stays PyTorch's own: {why}" for name, why in self.left_out]
+        headings = ("operation", "problem", "chosen", "calls", "before", "after")
+        return html_table("bestof", headings, rows, notes=[saved, *out])
 
 
 def summary() -> Summary:
@@ -162,8 +185,6 @@ def _evidence(
         trials = tried[row.problem]
         if row.seconds_as_is is not None and row.seconds_chosen is not None:
             saved += max(0, row.calls - len(trials)) * (row.seconds_as_is - row.seconds_chosen)
-        if problem.decision is None:
-            tuning += max(0.0, sum(trials) - len(trials) * _best(problem))
     return _Evidence(tuple(rows), saved, tuning, selector.trials)
 
 

@@ -128,10 +128,8 @@ def test_savings_of_settled_calls(program: Program) -> None:
     assert "12 settled calls saved about 24.0 s against the first alternative" in str(report)
     content = report_from_dict(json.loads(json.dumps(Report((report,)).to_dict()))).selectors[0]
     assert content == report
-    for format in ("text", "html"):
-        assert "12 settled calls saved about 24.0 s" in view.render(
-            Report((report,)), format, width=200
-        )
+    assert "saved 24.0 s in 12 settled calls" in view.render(Report((report,)))
+    assert "12 settled calls saved about 24.0 s" in view.render(Report((report,)), "html")
 
 
 def test_evicted_and_reopened_problems_stay_counted(program: Program) -> None:

@@ -25,6 +25,7 @@ from bestof.torch.convolution.selectors import Way, group_selector, pass_selecto
 from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.convolution.verifier import LayerVerifier
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.met_modules import met
 from bestof.torch.process.allocator import hand_back_unused
 
 AS_IS = FORWARD.alternatives[0].name
@@ -81,6 +82,8 @@ class ConvolutionLayer:
             for catalogue in catalogues
         ]
         self.forward_pass, self.input_gradient, self.weight_gradient = passes
+        for selector, counts in self.passes:
+            selector.met = partial(met, counts)
         self.layer = self._group(f"{device.selectors} layer")
         self.decisions = Decisions(AS_IS, self.layer, *passes)
 

@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from bestof.accuracy import allows
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.selection.state.journal import Entry
 from bestof.selection.trials.timer import Timer
+from bestof.torch.convolution.alternative import Alternative as Row
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
@@ -36,8 +38,14 @@ def pass_selector(
     def bind(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda problem, *tensors: function(originals, *tensors, problem)
 
-    def promising(name: str) -> Callable[[Any], bool]:
-        return lambda problem: name in catalogue.promising(problem)
+    def can_run(row: Row) -> Callable[[Any], bool]:
+        return lambda problem: allows(problem.accuracy, row.accuracy) and row.supports(problem)
+
+    def unpromising(name: str, problem: Any) -> str | None:
+        if name in catalogue.promising(problem):
+            return None
+        estimates = catalogue.estimates(problem)
+        return f"estimated at {estimates[name] / min(estimates.values()):.1f} times the cheapest"
 
     overruns = Overruns(catalogue)
 
@@ -52,7 +60,8 @@ def pass_selector(
                 row.name,
                 bind(row.function),
                 version,
-                supports=promising(row.name),
+                supports=can_run(row),
+                unpromising=partial(unpromising, row.name),
                 hopeless=None if place == 0 else partial(overruns.is_hopeless, row.name),
             )
             for place, row in enumerate(catalogue.alternatives)

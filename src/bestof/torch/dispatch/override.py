@@ -17,13 +17,14 @@ from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.shim import Native, computed_by
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.left_out import LeftOut
+from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.modes import are_modes_on, without_modes
 from bestof.torch.dispatch.native_check import NativeChecks, agree
 from bestof.torch.dispatch.operation_verifier import OperationVerifier
 from bestof.torch.dispatch.python_kernel import PythonKernel
 from bestof.torch.dispatch.registration import make_operators, objection
 from bestof.torch.dispatch.search import SEARCHES
-from bestof.torch.dispatch.tried import Tried
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import KEYS, by_position
@@ -65,8 +66,9 @@ class Override:
                     row.name,
                     partial(row.function, self.original),
                     DEPENDS,
-                    supports=Tried(row),
+                    supports=row.can_run,
                     formerly=row.formerly,
+                    unpromising=LeftOut(row),
                 )
                 for row in operation.rows
             ],
@@ -78,6 +80,7 @@ class Override:
             patience=operation.patience,
             max_searches=SEARCHES,
         )
+        self.selector.met = partial(met, self.calls)
 
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""

@@ -61,8 +61,8 @@ class Row(Generic[P]):
             return own(name)
         return next((one for one in self.dtypes if one.operands == name), None)
 
-    def is_tried(self, problem: P) -> bool:
-        """Return whether a search tries the row.
+    def can_run(self, problem: P) -> bool:
+        """Return whether the row can compute a problem, at the problem's level of accuracy.
 
         A problem has a dtype and a level of accuracy. Without them, it is of float32, and it is met
         at the default level or below.
@@ -72,5 +72,8 @@ class Row(Generic[P]):
             allows(level, self.accuracy)
             and self.columns(problem) is not None
             and self.supports(problem)
-            and self.promising(problem)
         )
+
+    def is_tried(self, problem: P) -> bool:
+        """Return whether a search tries the row."""
+        return self.can_run(problem) and self.promising(problem)
