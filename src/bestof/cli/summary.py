@@ -38,6 +38,17 @@ class PassRow(Protocol):
     def rare(self) -> bool: ...
 
 
+class LoweredThreads(Protocol):
+    """How PyTorch's threads were lowered, and in words what allows no more."""
+
+    @property
+    def before(self) -> int: ...
+    @property
+    def now(self) -> int: ...
+    @property
+    def limit(self) -> str: ...
+
+
 class TorchSummary(Protocol):
     """What `bestof.torch.summary()` returns."""
 
@@ -55,6 +66,8 @@ class TorchSummary(Protocol):
     def keeps_freed(self) -> bool: ...
     @property
     def left_out(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def threads(self) -> LoweredThreads | None: ...
 
 
 def summary_lines(
@@ -116,6 +129,9 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
     )
     if torch.keeps_freed:
         rows.append(("memory", "freed memory stays in the process; what this saves is not counted"))
+    if torch.threads is not None:
+        lowered = torch.threads
+        rows.append(("threads", f"{lowered.now} in place of {lowered.before}: {lowered.limit}"))
     rows += [("left out", f"{name} stays PyTorch's own: {why}") for name, why in torch.left_out]
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
     return rows

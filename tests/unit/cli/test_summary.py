@@ -21,6 +21,13 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Lowered:
+    before: int = 64
+    now: int = 2
+    limit: str = "the quota of its control group is 2 processors"
+
+
+@dataclass(frozen=True)
 class Tuned:
     layers: int = 1
     passes: tuple[Pass, ...] = (Pass(),)
@@ -29,12 +36,19 @@ class Tuned:
     trials: int = 4
     keeps_freed: bool = True
     left_out: tuple[tuple[str, str], ...] = ()
+    threads: Lowered | None = None
 
 
 def test_what_is_left_out_is_told() -> None:
     torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
     lines = summary_lines("train.py", 13.0, Report(()), torch, None)
     assert any("product stays PyTorch's own: PyTorch refuses a kernel" in line for line in lines)
+
+
+def test_lowered_threads_are_told() -> None:
+    lines = summary_lines("train.py", 13.0, Report(()), Tuned(threads=Lowered()), None)
+    (told,) = [line for line in lines if line.split()[0] == "threads"]
+    assert told.endswith("2 in place of 64: the quota of its control group is 2 processors")
 
 
 def test_the_word_saved_names_what_it_counts() -> None:
