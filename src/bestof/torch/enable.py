@@ -31,6 +31,7 @@ from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
+from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
 from bestof.torch.process.threads import FittedThreads, Lowered
 
@@ -52,6 +53,7 @@ class _State:
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
     threads = FittedThreads()
+    neighbours = Neighbours()
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
@@ -110,9 +112,10 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "threads": {"fit": true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30,
-    "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`. Omitted keys take
-    their defaults. Data loading, layout and the agreement of ranks are off by default.
+    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
+    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    Omitted keys take their defaults. Data loading, layout and the agreement of ranks are off by
+    default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -126,6 +129,7 @@ def set_config(config: ConfigurationLike) -> None:
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
         raised, and a number that the program sets afterwards stays.
+    neighbours: while other processes want the same processors, let waiting threads sleep soon.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
         holds if kernel.enable is false.
     layout: try channels last for the weights of each model's convolutions, and keep it if the step
@@ -235,6 +239,7 @@ def _apply() -> None:
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         if _State.everywhere is not None and not _State.blocks:
             _fit_threads(_State.everywhere.fit_threads)
+            _watch_neighbours(_State.everywhere.watch_neighbours)
         follow(_bounds(wanted))
         tune_layouts(wanted.layout)
         _agree(wanted.ranks)
@@ -270,6 +275,7 @@ def _remove_all() -> None:
         one.remove()
     _keep_freed(False)
     _fit_threads(False)
+    _watch_neighbours(False)
     only = _State.without_kernels
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
@@ -304,8 +310,16 @@ def _fit_threads(wanted: bool) -> None:
         _State.threads.undo()
 
 
+def _watch_neighbours(wanted: bool) -> None:
+    if wanted:
+        _State.neighbours.watch()
+    else:
+        _State.neighbours.leave()
+
+
 def _after_fork() -> None:
     _State.lock = threading.Lock()  # another thread of the parent may have held it
+    _State.neighbours.forget()
 
 
 if hasattr(os, "register_at_fork"):
