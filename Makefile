@@ -94,7 +94,7 @@ wheel:
 # for one of them. Takes half an hour a release on two processors.
 torch-matrix: .venv/installed
 	rm -rf build/torch-matrix/wheel
-	CXX=$(CXX) $(PY) -m pip wheel --quiet --no-deps --wheel-dir build/torch-matrix/wheel .
+	CXX=$(CXX) $(PY) -m pip wheel --quiet --no-deps --config-settings build-dir=build/torch-matrix/cmake --wheel-dir build/torch-matrix/wheel .
 	$(PY) tests/matrix/run.py --processes $(TEST_PROCESSES) --wheel build/torch-matrix/wheel/*.whl $(TORCHES)
 
 format: .venv/installed

@@ -1,4 +1,4 @@
-"""Finds how many processors and how much memory the process may use.
+"""Finds how many processors, how much memory and how many threads the process may use.
 
 Three things limit the processors: the machine, the affinity of the process, and the quota of its
 control group. In a container, one of them is not enough: 64 processors may be visible while the
@@ -93,6 +93,16 @@ def available_memory(root: Path = Path("/")) -> int | None:
             # Files that were read or written count as used, but make room when it is needed.
             held = max(0, int(used) - _cached_files(folder))
             found.append(max(0, int(most) - held))
+    return min(found, default=None)
+
+
+def room_for_tasks(root: Path = Path("/")) -> int | None:
+    """Return how many processes and threads the control groups still allow; None: no limit."""
+    found = []
+    for folder in _groups(root, "pids"):
+        most, present = _text(folder / "pids.max"), _text(folder / "pids.current")
+        if most and present and most.isdigit() and present.isdigit():
+            found.append(max(0, int(most) - int(present)))
     return min(found, default=None)
 
 

@@ -14,6 +14,7 @@ from bestof.processors import (
     available_memory,
     processors,
     processors_of_a_rank,
+    room_for_tasks,
     room_for_threads,
 )
 
@@ -173,3 +174,15 @@ def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert room(Processors(frozenset({1, 2, 3}))) == Room(3, affinity)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
     assert room(Processors(eight, 4.0)) == Room(2, "2 ranks share 4 processors")
+
+
+def test_the_room_for_threads_of_all_groups_around_is_read(tmp_path: Path) -> None:
+    assert room_for_tasks(tmp_path) is None
+    files = {
+        "proc/self/cgroup": "0::/a/b\n",
+        "sys/fs/cgroup/a/b/pids.max": "max",
+        "sys/fs/cgroup/a/b/pids.current": "7",
+        "sys/fs/cgroup/a/pids.max": "100",
+        "sys/fs/cgroup/a/pids.current": "60",
+    }
+    assert room_for_tasks(written(tmp_path, files)) == 40

@@ -38,6 +38,7 @@ class Examination:
         self._traps, self._seen, self._done = traps, seen, done
         self._deadline = deadline
         self._untried: set[str] = set()
+        self._before: float | None = None  # a step without a cure, in the turn that has just ended
         self._turns = self._run()
         next(self._turns)
 
@@ -77,7 +78,7 @@ class Examination:
         """Let the program run for a turn as it is."""
         seen = self._seen
         waits, faults, began, calls = seen.waits, _faults(), monotonic(), len(seen.calls)
-        yield
+        self._before = yield
         seen.waits -= waits
         seen.faults = _faults() - faults
         seen.seconds = monotonic() - began
@@ -93,7 +94,9 @@ class Examination:
             began = monotonic()
             if self._left() <= 0:
                 break
-            without = yield
+            without, self._before = self._before, None
+            if without is None:
+                without = yield
             treatment.apply()
             try:
                 treated = yield

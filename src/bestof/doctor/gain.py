@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from bestof.selection.duration import duration
+
 _LEAST_FACTOR = 1.05
 """Treatments that gain less are not told: steps on a busy machine differ by as much."""
 
@@ -35,4 +37,4 @@ class Gain:
     def told(self) -> str:
         """The seconds of a step without and with the treatment, in words."""
         without, treated = (median(side) for side in zip(*self.pairs, strict=True))
-        return f"a step takes {without * 1e3:.3g} ms, and {treated * 1e3:.3g} ms with the cure"
+        return f"a step takes {duration(without)}, and {duration(treated)} with the cure"

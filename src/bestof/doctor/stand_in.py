@@ -23,7 +23,7 @@ def main() -> None:
     images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
     while True:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
+        nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 

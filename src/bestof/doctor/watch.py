@@ -50,7 +50,7 @@ class Watch:
                 seen.waits += perf_counter() - began
                 seen.workers = max(seen.workers, getattr(iterator, "_num_workers", 0))
 
-        dataloader._BaseDataLoaderIter.__next__ = timed  # type: ignore[method-assign]
+        dataloader._BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
 
     def _before(self, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if threading.get_ident() != self._thread:

@@ -34,7 +34,9 @@ class Slow(Trap):
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
         gain = seen.gains.get(self.name)
-        return [Finding(self.name, gain is not None and gain.is_real, gain and gain.factor, "")]
+        return [
+            Finding(self.name, gain is not None and gain.is_real, gain.factor if gain else None, "")
+        ]
 
 
 class Broken(Trap):

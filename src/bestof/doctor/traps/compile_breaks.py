@@ -38,6 +38,8 @@ class CompileBreaks(Trap):
 
 
 def _compile_seconds(dynamo: object) -> float:
-    times = getattr(dynamo, "compilation_time_metrics", {})
-    outer = next((one for name, one in times.items() if name.endswith("compile_inner")), [])
+    times: dict[str, list[float]] = getattr(dynamo, "compilation_time_metrics", {})
+    outer: list[float] = next(
+        (one for name, one in times.items() if name.endswith("compile_inner")), []
+    )
     return float(sum(outer))

@@ -35,4 +35,6 @@ class Denormals(Trap):
         if gain is not None:
             told += f"; {gain.told}"
         cure = "torch.set_flush_denormal(True), before the first computation"
-        return [Finding(self.name, caught, gain and gain.factor, told, cure if caught else "")]
+        return [
+            Finding(self.name, caught, gain.factor if gain else None, told, cure if caught else "")
+        ]

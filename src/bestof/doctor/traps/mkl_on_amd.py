@@ -25,7 +25,8 @@ class MklOnAmd(Trap):
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
         vendor = _vendor()
-        if not torch.backends.mkl.is_available() or vendor == "GenuineIntel":
+        has_mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+        if not has_mkl or vendor == "GenuineIntel":
             return [Finding(self.name, False, None, f"MKL is absent, or the processor is {vendor}")]
         a = np.random.default_rng(0).standard_normal((_SIDE, _SIDE)).astype(np.float32)
         tensor = torch.from_numpy(a)

@@ -38,7 +38,9 @@ class PageFaults(Trap):
             told += f"; {gain.told}"
         cure = "bestof.torch.enable(), or MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 in the "
         cure += "environment: freed memory stays in the process"
-        return [Finding(self.name, caught, gain and gain.factor, told, cure if caught else "")]
+        return [
+            Finding(self.name, caught, gain.factor if gain else None, told, cure if caught else "")
+        ]
 
     def _keep(self) -> None:
         self._kept = keep_freed()

@@ -37,7 +37,9 @@ class Threads(Trap):
         cure = f"OMP_NUM_THREADS={better}, or torch.set_num_threads({better})"
         if excess:
             cure += ", or bestof.torch.enable()"
-        return [Finding(self.name, caught, gain and gain.factor, told, cure if caught else "")]
+        return [
+            Finding(self.name, caught, gain.factor if gain else None, told, cure if caught else "")
+        ]
 
 
 def _better(seen: Seen) -> int:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import threading
 
+import torch
+
+from bestof.processors import room_for_tasks
 from bestof.torch.process.openmp import empty_region, is_gcc, runtimes
+
+_SPARE_TASKS = 256
+"""Processes and threads that the control group must still allow beside the team."""
 
 
 class IdleTeam:
@@ -27,11 +33,11 @@ class IdleTeam:
         self._end = end = threading.Event()
         ready = threading.Event()
         runtime = next(filter(is_gcc, runtimes()))
-        processors = os.cpu_count() or 1  # beside the threads that compute, more than there are
+        threads = _size()
 
         def idle() -> None:
             try:
-                empty_region(runtime, processors)()
+                empty_region(runtime, threads)()
             finally:
                 ready.set()
             end.wait()  # the team ends with this thread
@@ -52,6 +58,20 @@ class IdleTeam:
 
 
 def can_help() -> bool:
-    """Return whether GCC's OpenMP is loaded, and the environment does not say how it waits."""
+    """Return whether GCC's OpenMP is loaded, and the environment does not say how it waits.
+
+    OpenMP ends the process if it cannot start a thread, so there must be ample room for the team.
+    """
     told = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
-    return not told and any(map(is_gcc, runtimes()))
+    if told or not any(map(is_gcc, runtimes())):
+        return False
+    room = room_for_tasks()
+    return room is None or room >= _size() + _SPARE_TASKS
+
+
+def _size() -> int:
+    """Return how many threads make one more than there are processors.
+
+    The thread that begins the team is not counted.
+    """
+    return max(2, len(os.sched_getaffinity(0)) - torch.get_num_threads() + 2)

@@ -7,17 +7,21 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
+_FOLDER = str(Path(torch.__file__).parent)
 _NAMES = ("libgomp", "libiomp5", "libomp", "libomp5")
 
 
 def runtimes(maps: Path = Path("/proc/self/maps")) -> list[str]:
-    """Return the files of the OpenMP runtimes that the process has loaded."""
+    """Return the files of the OpenMP runtimes that the process has loaded, PyTorch's first."""
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     files = dict.fromkeys(line.split(maxsplit=5)[5] for line in lines if line.count("/"))
-    return [one for one in files if _is_runtime(Path(one).name)]
+    found = [one for one in files if _is_runtime(Path(one).name)]
+    return sorted(found, key=lambda one: not one.startswith(_FOLDER))
 
 
 def is_gcc(runtime: str) -> bool:
@@ -42,16 +46,13 @@ def on_each_thread(function: Callable[[], object], threads: int) -> None:
         function()
         return
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    def body(_: int) -> None:
-        function()
-
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: function() and None)
     _enter(loaded[0])(body, None, ctypes.c_uint(threads), ctypes.c_uint(0))
 
 
 def _enter(runtime: str) -> Callable[..., object]:
     # GCC's name for it. LLVM's and Intel's runtimes have it too.
-    return ctypes.CDLL(runtime).GOMP_parallel  # type: ignore[no-any-return]
+    return ctypes.CDLL(runtime).GOMP_parallel
 
 
 def _is_runtime(name: str) -> bool:

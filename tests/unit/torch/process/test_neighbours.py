@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import bestof.torch as integration
+from bestof.torch.process import idle_team
 from bestof.torch.process import neighbours as module
 from bestof.torch.process.idle_team import IdleTeam, can_help
 from bestof.torch.process.neighbours import Neighbours
@@ -42,12 +43,14 @@ def tasks() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_a_team_has_a_thread_for_each_processor_until_it_ends() -> None:
+def test_with_the_team_there_are_more_threads_than_processors() -> None:
+    torch.ones(1 << 20).add_(1)  # makes the team of this thread
     team, before = IdleTeam(), tasks()
     team.begin()
     team.begin()  # nothing more
     assert team.begun
-    assert tasks() >= before + (os.cpu_count() or 1)
+    assert tasks() > len(os.sched_getaffinity(0))
+    assert tasks() >= before + 2
     team.end()
     team.end()
     assert not team.begun
@@ -65,6 +68,17 @@ def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> N
     watching = Neighbours()
     watching.watch()
     assert not named("bestof-neighbours")
+
+
+def test_no_team_is_begun_where_threads_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_team, "room_for_tasks", lambda: 20)
+    team = IdleTeam()
+    team.begin()
+    assert not team.begun
+    monkeypatch.setattr(idle_team, "room_for_tasks", lambda: 2000)
+    team.begin()
+    assert team.begun
+    team.end()
 
 
 def test_the_team_comes_and_goes_with_the_neighbours() -> None:
