@@ -200,6 +200,7 @@ def test_two_runtimes_are_found_in_the_maps(
     )
     assert runtimes(maps) == ["/a b/libgomp-1a2b.so.1", "/opt/libiomp5.so"]
     assert runtimes(tmp_path / "missing") == []
+    monkeypatch.setattr(openmp_runtimes, "runtimes", lambda: ["/one.so"])
     (found,) = OpenmpRuntimes().findings(seen())
     assert found.caught is False
     loaded = runtimes()

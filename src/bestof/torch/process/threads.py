@@ -43,18 +43,20 @@ class FittedThreads:
         room = room_for_threads()
         if present <= room.threads:
             return
-        torch.set_num_threads(room.threads)
         before = present if self.lowered is None else self.lowered.before
+        # Noted first: an interrupt between these lines must not lose the old number.
         self.lowered = Lowered(before, room.threads, room.limit)
+        torch.set_num_threads(room.threads)
         if not self._told and _speaks():
             self._told = True
             warn(_sentence(present, room))
 
     def undo(self) -> None:
         """Put the old number back, unless the program has set one meanwhile."""
-        lowered, self.lowered = self.lowered, None
+        lowered = self.lowered
         if lowered is not None and torch.get_num_threads() == lowered.now:
             torch.set_num_threads(lowered.before)
+        self.lowered = None
 
 
 def _speaks() -> bool:
