@@ -17,6 +17,17 @@ _ROWS = 12  # of the table; `bestof report` shows more
 _LABEL = 60
 
 
+class LoweredThreads(Protocol):
+    """How PyTorch's threads were lowered, and in words what allows no more."""
+
+    @property
+    def before(self) -> int: ...
+    @property
+    def now(self) -> int: ...
+    @property
+    def limit(self) -> str: ...
+
+
 class TorchSummary(Protocol):
     """What `bestof.torch.summary()` returns."""
 
@@ -24,6 +35,8 @@ class TorchSummary(Protocol):
     def keeps_freed(self) -> bool: ...
     @property
     def left_out(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def threads(self) -> LoweredThreads | None: ...
 
 
 def summary_lines(
@@ -82,6 +95,9 @@ def _facts(
         facts.append(
             ("memory", "freed memory stays in the process; what this saves is not counted")
         )
+    if torch is not None and torch.threads is not None:
+        lowered = torch.threads
+        facts.append(("threads", f"{lowered.now} in place of {lowered.before}: {lowered.limit}"))
     left_out = () if torch is None else torch.left_out
     return [*facts, *(("left out", f"{name} stays PyTorch's own: {why}") for name, why in left_out)]
 

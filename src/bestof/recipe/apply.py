@@ -31,6 +31,7 @@ def apply(settings: Settings) -> None:
                     "attention": settings.attention,
                 },
                 "memory": {"keep_freed": settings.keep_freed},
+                "threads": {"fit": settings.threads is None},
             }
         )
     elif settings.keep_freed:

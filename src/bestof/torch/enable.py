@@ -31,7 +31,9 @@ from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
+from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
+from bestof.torch.process.threads import FittedThreads, Lowered
 
 
 class _State:
@@ -50,6 +52,8 @@ class _State:
     without_kernels: Configuration | None = None
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
+    threads = FittedThreads()
+    neighbours = Neighbours()
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
@@ -59,6 +63,8 @@ def enable(config: ConfigurationLike = None) -> None:
     This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, poolings,
     matrix products and attention are chosen too. With glibc, freed memory stays in the
     process: later allocations meet no page faults, but the process stays as large as at its peak.
+    If PyTorch has more threads than the process may use, by its affinity and the quota of its
+    control group, they are lowered.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -86,7 +92,8 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     """Tune inside a `with` block, in every thread of the process; blocks may nest.
 
     config: see `set_config`. The configuration of the innermost block holds. A block leaves the
-    allocator unchanged, whatever `memory` says. Raises what `enable` raises.
+    allocator and the threads unchanged, whatever `memory` and `threads` say. Raises what `enable`
+    raises.
     """
     token, configuration = object(), _enabling(config)
     with _State.lock:
@@ -105,9 +112,10 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
-    {"enable": true}, "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading,
-    layout and the agreement of ranks are off by default.
+    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
+    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    Omitted keys take their defaults. Data loading, layout and the agreement of ranks are off by
+    default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -119,6 +127,9 @@ def set_config(config: ConfigurationLike) -> None:
     without: operations that are left to PyTorch, by the names of their selectors.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
+    fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
+        raised, and a number that the program sets afterwards stays.
+    neighbours: while other processes want the same processors, let waiting threads sleep soon.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
         holds if kernel.enable is false.
     layout: try channels last for the weights of each model's convolutions, and keep it if the step
@@ -173,6 +184,11 @@ def keeps_freed_memory() -> bool:
     return _State.keeps_freed
 
 
+def lowered_threads() -> Lowered | None:
+    """Return how PyTorch's threads were lowered; None if they are the program's at present."""
+    return _State.threads.lowered
+
+
 def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
@@ -221,6 +237,9 @@ def _apply() -> None:
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
+        if _State.everywhere is not None and not _State.blocks:
+            _fit_threads(_State.everywhere.fit_threads)
+            _watch_neighbours(_State.everywhere.watch_neighbours)
         follow(_bounds(wanted))
         tune_layouts(wanted.layout)
         _agree(wanted.ranks)
@@ -255,6 +274,8 @@ def _remove_all() -> None:
     for one in _State.overrides:
         one.remove()
     _keep_freed(False)
+    _fit_threads(False)
+    _watch_neighbours(False)
     only = _State.without_kernels
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
@@ -282,8 +303,23 @@ def _keep_freed(wanted: bool) -> None:
         _State.keeps_freed = False
 
 
+def _fit_threads(wanted: bool) -> None:
+    if wanted:
+        _State.threads.fit()
+    else:
+        _State.threads.undo()
+
+
+def _watch_neighbours(wanted: bool) -> None:
+    if wanted:
+        _State.neighbours.watch()
+    else:
+        _State.neighbours.leave()
+
+
 def _after_fork() -> None:
     _State.lock = threading.Lock()  # another thread of the parent may have held it
+    _State.neighbours.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,8 +21,10 @@ from bestof.torch.enable import (
     convolution_overrides,
     keeps_freed_memory,
     left_out,
+    lowered_threads,
     operation_overrides,
 )
+from bestof.torch.process.threads import Lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Summary:
     trials: timed calls.
     keeps_freed: whether freed memory stays in the process at present.
     left_out: operations that this PyTorch keeps although they are enabled, each with the reason.
+    threads: how PyTorch's threads were lowered to what the process may use; None if they were not.
     """
 
     layers: int
@@ -72,6 +75,7 @@ class Summary:
     trials: int
     keeps_freed: bool = False
     left_out: tuple[tuple[str, str], ...] = ()
+    threads: Lowered | None = None
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: a row for each problem, and what was saved and spent."""
@@ -100,7 +104,8 @@ def summary() -> Summary:
 
     All numbers are zero if nothing was enabled.
     """
-    total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory(), tuple(left_out().items()))
+    state = (keeps_freed_memory(), tuple(left_out().items()), lowered_threads())
+    total = Summary(0, (), 0.0, 0.0, 0, *state)
     found = [_summary(override.layer) for override in convolution_overrides()]
     found += [_operation_summary(one.selector, one.calls) for one in operation_overrides()]
     for one in found:
@@ -110,8 +115,7 @@ def summary() -> Summary:
             total.seconds_saved + one.seconds_saved,
             total.seconds_tuning + one.seconds_tuning,
             total.trials + one.trials,
-            total.keeps_freed,
-            total.left_out,
+            *state,
         )
     return total
 

@@ -18,9 +18,17 @@ RUN = Run("train.py", 13.0, 1.7e9, "a processor", ("torch 2.13.0",))
 
 
 @dataclass(frozen=True)
+class Lowered:
+    before: int = 64
+    now: int = 2
+    limit: str = "the quota of its control group is 2 processors"
+
+
+@dataclass(frozen=True)
 class Tuned:
     keeps_freed: bool = True
     left_out: tuple[tuple[str, str], ...] = ()
+    threads: Lowered | None = None
 
 
 def problem(name: str, calls: int = 0, *history: EarlierRace) -> ProblemReport:
@@ -41,6 +49,13 @@ def test_what_is_left_out_is_told() -> None:
     torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
     lines = summary_lines(Report((), RUN), torch, None)
     assert any("product stays PyTorch's own: PyTorch refuses a kernel" in line for line in lines)
+
+
+def test_lowered_threads_are_told() -> None:
+    lines = summary_lines(ended(problem("p", 7)), Tuned(threads=Lowered()), None)
+    assert fact(lines, "threads") == (
+        "2 in place of 64: the quota of its control group is 2 processors"
+    )
 
 
 def test_saved_tuning_and_net_agree() -> None:

@@ -53,7 +53,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
         (
             {"zebra": 1},
-            r"unknown key 'zebra'; known keys: kernel, memory, dataloader, layout, ranks, kernel",
+            r"unknown key 'zebra'; known keys: kernel, memory, threads, dataloader, layout, ranks",
         ),
         (
             {"kernel": {"accuracy": "fast"}},

@@ -16,6 +16,7 @@ from torch._C._profiler import _ExperimentalConfig
 
 import bestof.torch
 from bestof.errors import ProfileError
+from bestof.processors import processors
 from bestof.profile.log import contains_line, read_lines
 from bestof.profile.profile import Profile
 from bestof.profile.recording.c_output import COutput
@@ -258,7 +259,7 @@ def _host() -> dict[str, str]:
     return {
         "processor": processor_name(),
         "threads": str(torch.get_num_threads()),
-        "processors": str(len(os.sched_getaffinity(0))),
+        "processors": str(processors().usable),
         "torch": torch.__version__,
         "isa": torch.backends.cpu.get_cpu_capability(),
     }

@@ -1,1 +1,1 @@
-"""What concerns the whole process: memory, data loading, layouts and ranks."""
+"""What concerns the whole process: memory, threads, data loading, layouts and ranks."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.search import PATIENCE
 
 
 @pytest.fixture
@@ -44,8 +45,21 @@ def test_totals_can_be_read_again() -> None:
     assert counts.totals() == counts.totals() == {"a": 2, "b": 1}
 
 
+def test_rare_keys_are_forgotten_at_the_limit() -> None:
+    counts: CallCounts[int] = CallCounts(limit=4)
+    for _ in range(PATIENCE + 1):
+        counts.count(0)
+    for key in range(1, 1000):
+        counts.count(key)
+        assert len(counts.totals()) <= 4
+    assert counts.totals()[0] == PATIENCE + 1
+
+
 def test_keys_beyond_the_limit_are_not_counted() -> None:
     counts: CallCounts[int] = CallCounts(limit=2)
-    for key in (1, 2, 3, 1):
-        counts.count(key)
-    assert counts.totals() == {1: 2, 2: 1}
+    for _ in range(PATIENCE + 1):
+        for key in (1, 2):
+            counts.count(key)
+    counts.count(3)
+    counts.count(1)
+    assert counts.totals() == {1: PATIENCE + 2, 2: PATIENCE + 1}
