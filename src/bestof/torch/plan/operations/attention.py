@@ -11,14 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.accuracy import Accuracy
 from bestof.kernels import AttentionPlan
-from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
@@ -55,13 +56,13 @@ class Attention(Operation):
         """Return the operator that may become an attention."""
         return {aten.scaled_dot_product_attention.default: _recognise}
 
-    def raced_problem(self, node: Node) -> RacedProblem:
-        """Return what the kernel is chosen for."""
+    def choice(self, node: Node, accuracy: Accuracy) -> Choice:  # noqa: ARG002  # of any
+        """Return the choice between PyTorch's operator and the kernel."""
         q, k, _, *mask = ("x".join(map(str, shape_of(one))) for one in node.args)
         shapes = [f"q {q}", f"k {k}", *(f"mask {one}" for one in mask)]
         halves = val(node).dtype is torch.bfloat16
         words = ["causal"] * self.causal + ["bfloat16"] * halves
-        return RacedProblem.of("attention", ", ".join([*shapes, *words]))
+        return Choice(RacedProblem.of("attention", ", ".join([*shapes, *words])))
 
     def bind(self, node: Node, place: Place) -> Step:
         """Return the step; operands are looked up at each call."""
@@ -96,8 +97,8 @@ class Attention(Operation):
         def pytorch() -> None:
             out.copy_(computed(out.dtype))
 
-        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
-        return place.step(str(step.problem), step.run, raced=step)
+        step = RacedStep(place.own_choice, pytorch, native, lambda: computed(torch.float64), out)
+        return place.step(str(step.problem), step.run, step)
 
     def _planner(
         self, shapes: list[torch.Size], out: Tensor
