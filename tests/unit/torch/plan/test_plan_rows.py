@@ -143,6 +143,23 @@ def test_a_plan_takes_what_eager_calls_have_learnt() -> None:
     assert row_selector(softmax).selector.trials == before
 
 
+class Heads(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        turned = [one.transpose(1, 2) for one in (q, k, v)]
+        return F.scaled_dot_product_attention(*turned).transpose(1, 2)
+
+
+def test_attention_takes_what_eager_calls_have_chosen() -> None:
+    heads, (q, k, v) = Heads().eval(), numbers(3, 2, 256, 6, 32)
+    bestof.use_policy("fixed:native")
+    with bt.enabled(), torch.no_grad():
+        heads(q, k, v)
+    bestof.use_policy("fixed:pytorch")
+    plan = bt.optimize(heads, (q, k, v))
+    (algorithm,) = (one.algorithm for one in plan.explain(q, k, v).steps if one.algorithm)
+    assert algorithm == "native"
+
+
 def test_operands_in_the_arena_are_told_from_results() -> None:
     bestof.use_policy("fixed:native")
     x = numbers(512, 1024)

@@ -135,13 +135,13 @@ def is_dense_result(node: Node, core: CoreCall) -> bool:
 def find_operation(core: CoreCall, accuracy: Accuracy, name: str | None = None) -> Found | None:
     """Return the operation that chooses for a call, and what it chooses for."""
     nodes = [one for one in pytree.tree_leaves(core.arguments) if isinstance(one, Node)]
-    described = {one: _described(one) for one in nodes}
-    arguments = pytree.tree_map_only(Node, described.__getitem__, core.arguments)
+    tensors = {one: described(one) for one in nodes}
+    arguments = pytree.tree_map_only(Node, tensors.__getitem__, core.arguments)
     chosen = operation_of_call(core.operator, arguments, accuracy, name)
     if chosen is None:
         return None
     operation, call = chosen
-    back = {id(one): node for node, one in described.items()}
+    back = {id(one): node for node, one in tensors.items()}
     if any(isinstance(one, Tensor) and id(one) not in back for one in call.operands):
         return None
     operands = tuple(back[id(one)] if isinstance(one, Tensor) else one for one in call.operands)
@@ -163,7 +163,7 @@ def operation_of_call(
     return None
 
 
-def _described(node: Node) -> Tensor:
+def described(node: Node) -> Tensor:
     """Return a tensor that lies in memory as a value will, of undefined numbers."""
     value = val(node)
     return torch.empty_strided(value.shape, planned_strides(node), dtype=value.dtype)

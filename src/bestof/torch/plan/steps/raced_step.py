@@ -46,9 +46,9 @@ class RacedProblem(NamedTuple):
 class RacedStep(ChosenStep):
     """An operation at its place in memory, with its two alternatives.
 
-    `reference` returns the result in float64, for
-    the inputs that the step has now. `out` is where both alternatives write. `added`: an operand
-    that may lie there too, and is then overwritten.
+    `reference` returns the result in float64, for the inputs that the step has now. `out` is where
+    both alternatives write. `added`: an operand that may lie there too, and is then overwritten.
+    `eager` returns the alternative that eager calls of the same problem have chosen, or None.
     """
 
     pytorch: ClassVar[str] = PYTORCH
@@ -61,9 +61,10 @@ class RacedStep(ChosenStep):
         reference: Callable[[], Tensor],
         out: Tensor,
         added: Tensor | None = None,
+        eager: Callable[[], str | None] = lambda: None,
     ) -> None:
         super().__init__(choice)
-        self.reference, self.out = reference, out
+        self.reference, self.out, self._eager = reference, out, eager
         overwrites = added is not None and added.data_ptr() == out.data_ptr()
         self._overwritten = added if overwrites else None
         self._runners = {PYTORCH: pytorch, NATIVE: native}
@@ -87,6 +88,10 @@ class RacedStep(ChosenStep):
     def selector(self) -> BestOf:
         """The selector of all such steps."""
         return selector()
+
+    def decision(self) -> str | None:
+        """Return the selector's decision, or else that of eager calls; None without either."""
+        return super().decision() or self._eager()
 
 
 @cache
