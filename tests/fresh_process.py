@@ -13,12 +13,11 @@ from bestof.torch.enable import _State
 from bestof.torch.ops import table
 from bestof.torch.ops.norm import frozen_norm
 from bestof.torch.plan import admission
-from bestof.torch.plan.algorithms import selection
-from bestof.torch.plan.steps import raced_step
+from bestof.torch.plan.steps import convolution_step, raced_step
 
 # They are made once, with the policy of that moment.
 SELECTORS = (
-    selection.selector,
+    convolution_step.selector,
     raced_step.selector,
     frozen_norm._choose_forward,
     frozen_norm._choose_backward,

@@ -13,10 +13,10 @@ from bestof.bench.burst import burst
 from bestof.bench.quartiles import Quartiles
 from bestof.bench.row_time import RowTime
 from bestof.errors import InvalidArgument
-from bestof.torch.dispatch.operation_verifier import OperationVerifier
-from bestof.torch.dispatch.row_verifier import Expected
 from bestof.torch.ops import table
 from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.rows.operation_verifier import OperationVerifier
+from bestof.torch.rows.row_verifier import Expected
 
 
 def measure_operations(

@@ -9,18 +9,17 @@ from typing import Any
 from bestof.profile.recording.named_range import new_range
 from bestof.profile.timeline.operation import KERNEL
 from bestof.profile.timeline.own_lines import step_problem
-from bestof.torch.plan.steps import observer
 from bestof.torch.plan.steps.step import Step
 
 
 def watch_plan_steps() -> Callable[[], None]:
     """Begin. The returned function ends it."""
-    before = observer.run_step
+    before = Step.observer
 
     def stop() -> None:
-        observer.run_step = before
+        Step.observer = before
 
-    observer.run_step = _run_step
+    Step.observer = _run_step
     return stop
 
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from torch import Tensor
@@ -19,6 +19,8 @@ class Count:
 
 class Native:
     packed: Final[int | None]
+
+    def write(self, operands: Sequence[int], results: Sequence[int]) -> bool: ...
 
 def native_convolution(
     owner: object,

@@ -15,7 +15,6 @@ from bestof.torch.convolution.catalogue import FORWARD, WEIGHT_GRADIENT, Catalog
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.dispatch.row_verifier import RowVerifier
 from bestof.torch.ops.comparison import (
     SUMS_IN_BFLOAT16,
     Finding,
@@ -25,6 +24,7 @@ from bestof.torch.ops.comparison import (
     energies,
     root,
 )
+from bestof.torch.rows.row_verifier import RowVerifier
 
 # Products of TF32 have operands of 11 bits: the error of one rounding, for both operands.
 _TF32 = ErrorBound(rms=2**-10, maximum=10 * 2**-10)

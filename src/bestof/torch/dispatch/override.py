@@ -5,30 +5,25 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
-from bestof.selection import Alternative, BestOf, unless_shared
-from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
-from bestof.torch.backends.depends import DEPENDS
+from bestof.selection.state.journal import Entry
 from bestof.torch.backends.shim import Native, computed_by
 from bestof.torch.dispatch.call_counts import CallCounts
-from bestof.torch.dispatch.left_out import LeftOut
 from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.modes import are_modes_on, without_modes
 from bestof.torch.dispatch.native_check import NativeChecks, agree
-from bestof.torch.dispatch.operation_verifier import OperationVerifier
 from bestof.torch.dispatch.python_kernel import PythonKernel
 from bestof.torch.dispatch.registration import make_operators, objection
-from bestof.torch.dispatch.search import SEARCHES
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import KEYS, by_position
 from bestof.torch.ops.row import Row
+from bestof.torch.rows.row_selector import row_selector
 
 
 class Override:
@@ -45,8 +40,8 @@ class Override:
 
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
-        self.original = operation.original(kernels)
+        self._selection = row_selector(operation)
+        self.original, kernels = self._selection.original, self._selection.kernels
         self._first = partial(kernels[0].call_boxed, KEYS)
         self.shim = None if operation.part else make_operators(operation, self._answer, kernels)
         self._python = None
@@ -56,30 +51,10 @@ class Override:
         operation.lend_to(self.shim)
         self._is_in = self._is_wanted = False
         self._level: Accuracy = DEFAULT_ACCURACY
-        self._rows = {row.name: row for row in operation.rows}
         self._native_checks = NativeChecks(operation.name.replace("_", " "))
         self.calls: CallCounts[Any] = CallCounts()
-        self.selector = BestOf(
-            operation.name,
-            [
-                Alternative(
-                    row.name,
-                    partial(row.function, self.original),
-                    DEPENDS,
-                    supports=row.can_run,
-                    formerly=row.formerly,
-                    unpromising=LeftOut(row),
-                )
-                for row in operation.rows
-            ],
-            lambda problem, *_: problem,
-            check=OperationVerifier(operation, self.original),
-            on_event=self._listen,
-            policy=unless_shared(operation.race),
-            neighbours=operation.neighbours(),
-            patience=operation.patience,
-            max_searches=SEARCHES,
-        )
+        self.selector = self._selection.selector
+        self._selection.listener = self._listen
         self.selector.met = partial(met, self.calls)
 
     def configure(self, configuration: Configuration) -> None:
@@ -157,8 +132,7 @@ class Override:
 
     def chosen(self, problem: Any) -> Row[Any] | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
-        name = self.selector.chosen(problem)
-        return None if name is None else self._rows[name]
+        return self._selection.chosen(problem)
 
     def _answer(self, *arguments: Any) -> Any:
         """Return the results of a call; the arguments are those of `Operation.call`."""
@@ -228,13 +202,9 @@ class Override:
         )
         return native if may_answer else None
 
-    def _listen(self, entry: Entry) -> None:
-        if isinstance(entry, TrialEntry):
-            return
+    def _listen(self, _entry: Entry) -> None:
         if self.shim is not None:
             self.shim.forget()
-        if isinstance(entry, DecisionEntry):
-            self.operation.decided(entry.problem, self.selector.best_name)
 
 
 def _are_plain(arguments: tuple[Any, ...]) -> bool:

@@ -82,6 +82,15 @@ class Operation(ABC, Generic[P]):
         fastest, and `canonical()`, its text for the store.
         """
 
+    def arguments(self, operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ARG002  # of several
+        """Return the arguments of `call` for those of an operator; None if PyTorch answers it.
+
+        C++ asks the same for eager calls, by the rule of the operation; plans ask here.
+        given: all arguments by position. A plan asks with tensors of undefined numbers.
+        """
+        sizes = [one.numel() for one in given if isinstance(one, Tensor)]
+        return given if max(sizes, default=0) >= self.least else None
+
     @abstractmethod
     def compare(
         self, row: Row[P], original: Original, args: tuple[Any, ...], expected: Any, got: Any

@@ -29,8 +29,7 @@ from bestof.torch.plan.planning import plan_inputs
 from bestof.torch.plan.preparation import inputs_of
 from bestof.torch.plan.run.memory_limit import limit_memory
 from bestof.torch.plan.run.plan_bytes import model_bytes
-from bestof.torch.plan.run.planned import Planned
-from bestof.torch.plan.run.program import FAILURES, Program
+from bestof.torch.plan.run.program import FAILURES, Planned, Program
 from bestof.torch.plan.run.release import release
 from bestof.torch.plan.run.tuning import return_freed_memory, tune
 from bestof.torch.plan.trace.eager_run import described, eager_outputs, first_line

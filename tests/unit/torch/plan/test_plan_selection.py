@@ -22,16 +22,16 @@ from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.table import OPERATIONS
-from bestof.torch.plan.algorithms import native, selection
+from bestof.torch.plan.algorithms import native
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.onednn import OneDnn
-from bestof.torch.plan.algorithms.selection import neighbourhood, selector
 from bestof.torch.plan.algorithms.table import promised_error
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 from bestof.torch.plan.run import tuning
-from bestof.torch.plan.steps import raced_step
+from bestof.torch.plan.steps import convolution_step, raced_step
+from bestof.torch.plan.steps.convolution_step import neighbourhood, selector
 
 
 def problem(
@@ -170,7 +170,7 @@ def test_a_policy_that_fixes_an_alternative_of_other_selectors_is_left_to_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Defaults, "policy", Fixed("native winograd4"))
-    selectors = [one.selector for one in (selection, raced_step)]
+    selectors = [one.selector for one in (convolution_step, raced_step)]
     for one in selectors:
         one.cache_clear()
     try:

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import bestof.torch as integration
-from bestof.torch.dispatch.row_verifier import RowVerifier
 from bestof.torch.enable import convolution_override
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.process.allocator import (
@@ -22,6 +21,7 @@ from bestof.torch.process.allocator import (
     keep_freed,
     mapping_large,
 )
+from bestof.torch.rows.row_verifier import RowVerifier
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 KEEPS = [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)]

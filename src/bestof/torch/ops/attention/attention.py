@@ -119,6 +119,12 @@ class Attention(Operation[AttentionProblem]):
     def apart(self, operands: Operands) -> Tensor:
         """Return how far results by the same kernel may be apart: some roundings."""
 
+    def arguments(self, _operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the arguments if the rule "attention" holds: if the products are large."""
+        *tensors, _dropout, _causal, mask, scale = given
+        q, k, _ = self.keys(Operands(tuple(tensors), mask, scale))
+        return given if q.dim() == k.dim() == 4 and q.numel() * k.shape[2] >= self.least else None
+
     def call(self, level: Accuracy, *arguments: Any) -> Call | None:
         """Return the problem and the operands of a call that the rule has chosen.
 

@@ -109,6 +109,22 @@ class Product(Operation[ProductProblem]):
         """Return PyTorch's own kernels: (operator, bias, a, b) -> C."""
         return Originals(kernels)
 
+    def arguments(self, operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the place of the operator, and its matrices, if the rule "product" holds."""
+        place = PRODUCTS.index(operator)
+        bias, a, b, *factors = given if place % 2 else (None, *given)
+        work = a.numel() * b.shape[-1]
+        if work < self.least or any(one != 1 for one in factors):
+            return None
+        if any(one.dtype is not torch.float32 or not _is_plain(one) for one in (a, b)):
+            return None
+        is_row = bias is None or (
+            bias.dtype is torch.float32
+            and bias.shape == b.shape[-1:]
+            and (bias.is_contiguous() or bias.numel() == 1)
+        )
+        return (place, bias, a, b) if is_row else None
+
     def call(
         self, level: Accuracy, operator: int, bias: Tensor | None, a: Tensor, b: Tensor
     ) -> Call | None:
@@ -218,6 +234,15 @@ class Product(Operation[ProductProblem]):
             )
             for m, k, n in sizes
         }
+
+
+def _is_plain(matrices: Tensor) -> bool:
+    """Return whether matrices have dense rows or columns, and a batch is not expanded."""
+    (rows, columns), (row, column) = matrices.shape[-2:], matrices.stride()[-2:]
+    has_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
+    has_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
+    is_batch = matrices.dim() == 2 or len(matrices) == 1 or matrices.stride(0) > 0
+    return is_batch and (has_rows or has_columns)
 
 
 def bound_of(row: Row[ProductProblem], problem: ProductProblem) -> ErrorBound:

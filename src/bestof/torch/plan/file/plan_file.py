@@ -20,8 +20,7 @@ from bestof.torch.plan.file.soundness import check_decisions, check_program
 from bestof.torch.plan.file.values import decoded, encoded, memory_limit
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.joined_weights import JoinedWeights
-from bestof.torch.plan.run.planned import Planned
-from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.eager_run import first_line
 
 

@@ -15,11 +15,11 @@ from bestof.errors import BestofWarning
 from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
 from bestof.torch.ops.rounding import UNIT
 from bestof.torch.plan.algorithms.table import PYTORCH
-from bestof.torch.plan.layers.raced_problem import NATIVE
-from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import NATIVE, RacedStep
+from bestof.torch.plan.steps.raced_step import PYTORCH as RACED_BY_PYTORCH
+from bestof.torch.plan.steps.row_step import RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.verify.layer_reference import (
     algorithm_of,
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
-    """Verify each layer, norm and attention; PyTorch runs those whose kernel is wrong.
+    """Verify each step with a choice; PyTorch runs those whose kernel is wrong.
 
     Return what the promised error of each layer is relative to, by the name of the step.
 
@@ -92,6 +92,9 @@ def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]
             if step.raced is not None:
                 _verify_raced(step.raced, made_up)
                 step.run = step.raced.run
+            if step.by_row is not None:
+                _verify_row(step.by_row)
+                step.run = step.by_row.run
             step.run()
     finally:
         binding.refresh()
@@ -196,6 +199,14 @@ def _verify_raced(one: RacedStep, made_up: Callable[[], Step]) -> None:
         _warn(f"{one.problem}: the native kernel {wrong}; PyTorch's operator takes its place")
         one.settle(RACED_BY_PYTORCH)
     one.renew(operand)
+
+
+def _verify_row(one: RowStep) -> None:
+    """Let PyTorch run an operation whose row is wrong; its operands stay as they are."""
+    wrong = one.complaint()
+    if wrong is not None:
+        _warn(f"{one.problem}: {one.algorithm}: {wrong}; PyTorch's own kernel takes its place")
+        one.settle(one.pytorch)
 
 
 def _compare_raced(one: RacedStep, operand: Tensor | None) -> Comparison:

@@ -191,8 +191,8 @@ def test_a_decision_for_another_kernel_frees_them(override: Override) -> None:
     override.operation.decided(problem, override.selector.best_name)
     assert len(packed_of(override)) == 1
     assert problem.frozen
-    override.selector = Choices({problem: "as is"})  # type: ignore[assignment]
-    override._listen(DecisionEntry(problem, "as is", "measured"))
+    override._selection.selector = Choices({problem: "as is"})  # type: ignore[assignment]
+    override._selection._listen(DecisionEntry(problem, "as is", "measured"))
     assert len(packed_of(override)) == 0
 
 
@@ -252,8 +252,8 @@ def test_results_in_every_layout(override: Override, rows: int, bias: bool) -> N
         with torch.no_grad():
             problem = ProductProblem.of("addmm" if bias else "mm", a, b, "float32")
         assert problem.frozen
-        assert override._rows[NAME].supports(problem)
-        got = override._rows[NAME].function(override.original, problem, added, a, b)
+        assert override._selection.rows[NAME].supports(problem)
+        got = override._selection.rows[NAME].function(override.original, problem, added, a, b)
         expected = a.double() @ b.double() + (0 if added is None else added.double())
-        bound = bound_of(override._rows[NAME], problem)
+        bound = bound_of(override._selection.rows[NAME], problem)
         assert (got - expected).abs().max() <= bound.maximum * expected.square().mean().sqrt()

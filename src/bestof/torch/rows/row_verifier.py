@@ -12,9 +12,9 @@ from torch import Tensor
 from bestof.selection import Verdict, Verifier
 from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.cuda.events import is_capturing
-from bestof.torch.dispatch.operand_guard import OperandGuard
 from bestof.torch.ops.comparison import Finding, made_up
 from bestof.torch.process.allocator import LARGE_BYTES, mapping_large
+from bestof.torch.rows.operand_guard import OperandGuard
 
 
 class Expected(NamedTuple):

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.dispatch.row_verifier import RowVerifier
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import Original
+from bestof.torch.rows.row_verifier import RowVerifier
 
 
 class OperationVerifier(RowVerifier):
