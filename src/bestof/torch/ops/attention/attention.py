@@ -15,13 +15,13 @@ from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.torch.backends.shim import Form, Native, native_plan
-from bestof.torch.dispatch.search import RACE
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import RACE
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.convolution.neighbourhood import Neighbourhood
+from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.table import table
 from bestof.torch.plan.layers.problem import FusedProblem

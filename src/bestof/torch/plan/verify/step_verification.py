@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import BestofWarning
-from bestof.torch.convolution.alternative import ROUNDED
+from bestof.torch.ops.bound import ROUNDED
 from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.layers.raced_problem import NATIVE
