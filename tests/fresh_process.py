@@ -9,7 +9,7 @@ import torch
 
 import bestof
 import bestof.torch
-from bestof.torch.enable import _State
+from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.ops import table
 from bestof.torch.ops.norm import frozen_norm
 from bestof.torch.plan import admission
@@ -34,8 +34,7 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(admission, "PATIENCE", 0)
     for selector in SELECTORS:
         selector.cache_clear()
-    monkeypatch.setattr(_State, "override", None)
-    monkeypatch.setattr(_State, "overrides", ())
+    monkeypatch.setattr(_Made, "overrides", ())
     # They keep what their calls have made.
     monkeypatch.setattr(table, "OPERATIONS", tuple(type(one)() for one in table.OPERATIONS))
     bestof.use_store(None)

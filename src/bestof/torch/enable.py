@@ -22,11 +22,8 @@ from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
-from bestof.torch.backends.cuda.device import CUDA, is_built
-from bestof.torch.dispatch.override import Override
-from bestof.torch.dispatch.volumes import VolumeConvolution
+from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
 from bestof.torch.ops import table
-from bestof.torch.override import ConvolutionOverride
 from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
@@ -38,9 +35,6 @@ from bestof.torch.process.threads import FittedThreads, Lowered
 
 class _State:
     lock = threading.Lock()
-    override: ConvolutionOverride | None = None
-    cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
-    overrides: tuple[Override, ...] = ()  # of the operations in the table
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -58,11 +52,12 @@ class _State:
 
 
 def enable(config: ConfigurationLike = None) -> None:
-    """Choose every 2-D convolution among alternatives from now on, in training and inference.
+    """Choose the kernels of every operation in the table from now on, in training and inference.
 
-    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, poolings,
-    matrix products and attention are chosen too. With glibc, freed memory stays in the
-    process: later allocations meet no page faults, but the process stays as large as at its peak.
+    The table is `ops/table.py`: convolutions, matrix products, attention, poolings and others on
+    the CPU. If this PyTorch has CUDA, 2-D convolutions are chosen on CUDA devices too. With glibc,
+    freed memory stays in the process: later allocations meet no page faults, but the process stays
+    as large as at its peak.
     If PyTorch has more threads than the process may use, by its affinity and the quota of its
     control group, they are lowered.
 
@@ -159,26 +154,6 @@ def order_accuracy(accuracy: str) -> None:
         _apply()
 
 
-def convolution_override() -> ConvolutionOverride | None:
-    """Return the override of the CPU; None if nothing was ever enabled."""
-    return _State.override
-
-
-def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
-    """Return the overrides of all kinds of devices that were ever enabled."""
-    return tuple(override for override in (_State.override, _State.cuda) if override is not None)
-
-
-def operation_overrides() -> tuple[Override, ...]:
-    """Return the overrides of the operations in the table; none if nothing was ever enabled."""
-    return _State.overrides
-
-
-def operation_override(name: str) -> Override | None:
-    """Return the override of the operation of this name; None if nothing was ever enabled."""
-    return next((one for one in _State.overrides if one.operation.name == name), None)
-
-
 def keeps_freed_memory() -> bool:
     """Return whether freed memory stays in the process at present."""
     return _State.keeps_freed
@@ -220,18 +195,10 @@ def _apply() -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
-        if _State.override is None:
-            _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
-            _State.override = ConvolutionOverride()
-        if not _State.overrides:  # before any is in, while the kernels in place are PyTorch's
-            _State.overrides = tuple(map(Override, table.OPERATIONS))
-            _State.override.volumes = VolumeConvolution(_State.overrides)
+        make_overrides()  # before any is in, while the kernels in place are PyTorch's
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
-        for override in convolution_overrides():
-            override.configure(within)
-            override.register()
-        for one in _State.overrides:
+        for one in overrides():
             one.configure(within)
         _tell_left_out()
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
@@ -251,7 +218,7 @@ def _apply() -> None:
 
 def left_out() -> dict[str, str]:
     """Return the operations that this PyTorch keeps although they are enabled, each with why."""
-    found = {one.operation.name: one.objection for one in _State.overrides}
+    found = {one.operation.name: one.objection for one in operation_overrides()}
     return {name: why for name, why in found.items() if why is not None}
 
 
@@ -269,9 +236,7 @@ def _tell_left_out() -> None:
 
 
 def _remove_all() -> None:
-    for override in convolution_overrides():
-        override.remove()
-    for one in _State.overrides:
+    for one in overrides():
         one.remove()
     _keep_freed(False)
     _fit_threads(False)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 import bestof
 from bestof.errors import BestofWarning
 from bestof.torch.compile.backend import InferenceGraph, bestof_backend
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.plan.steps.convolution_step import selector
 
 MODELS = ("vgg", "resnet, basic", "mobilenet", "densenet", "unet", "transformer", "waves")

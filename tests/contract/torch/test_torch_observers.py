@@ -19,7 +19,7 @@ import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.torch.backends import _shim
-from bestof.torch.enable import convolution_override, operation_overrides
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
 from bestof.torch.ops import table
 from bestof.torch.ops.activation import activation
 from bestof.torch.ops.attention.attention import Attention

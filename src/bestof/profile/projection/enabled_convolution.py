@@ -22,10 +22,11 @@ from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Times, least, times_of
 from bestof.profile.timeline.operation import CONVOLUTIONS
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
-from bestof.torch.convolution.originals import Originals, originals
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import Originals, originals
+from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 # The least seconds of one measurement. Two calls are always made.
 _LEAST = 0.004
@@ -116,8 +117,8 @@ class EnabledConvolution:
             return [("forward", self._ways(FORWARD, problem, (0, 1, 2)))]
         wanted = zip((INPUT_GRADIENT, WEIGHT_GRADIENT), ((0, 2), (0, 1)), values[10], strict=False)
         passes: list[tuple[str, list[_Way]]] = [
-            (catalogue.direction, self._ways(catalogue, problem, places))
-            for catalogue, places, needed in wanted
+            (operation.direction, self._ways(operation, problem, places))
+            for operation, places, needed in wanted
             if needed
         ]
         if values[10][2]:
@@ -138,14 +139,14 @@ class EnabledConvolution:
         return [one.tensors(False, 0) if one.kind else None for one in given]
 
     def _ways(
-        self, catalogue: Catalogue, problem: ConvProblem, places: Sequence[int]
+        self, operation: Conv2dPass, problem: ConvProblem, places: Sequence[int]
     ) -> list[_Way]:
-        promising = catalogue.promising(problem)
+        promising = operation.promising(problem)
         kernels = originals()
         # All ways read the same sets of operands, because making them takes longer than a call.
         made: list[list[Any]] = []
 
-        def bind(one: Alternative, number: Iterator[int]) -> Callable[[], None]:
+        def bind(one: Pass, number: Iterator[int]) -> Callable[[], None]:
             place = next(number)
             if place == len(made):
                 tensors = self._tensors(3)
@@ -154,7 +155,7 @@ class EnabledConvolution:
 
         return [
             (one.name, partial(bind, one, count()))
-            for one in catalogue.alternatives
+            for one in operation.rows
             if one.name in promising
         ]
 
@@ -164,10 +165,10 @@ _Way = tuple[str, Callable[[], Callable[[], None]]]
 
 
 def _run(
-    one: Alternative, kernels: Originals, operands: Sequence[Tensor | None], problem: ConvProblem
+    one: Pass, kernels: Originals, operands: Sequence[Tensor | None], problem: ConvProblem
 ) -> None:
     with torch.no_grad():
-        one.function(kernels, *operands, problem)
+        one.function(kernels, problem, *operands)
 
 
 def _best(

@@ -14,7 +14,7 @@ from bestof.profile.timeline.operation import CONVOLUTIONS, Operation
 from bestof.profile.timeline.own_lines import operation_notation
 from bestof.selection import BestOf
 from bestof.selection.state.journal import TrialEntry
-from bestof.torch.enable import convolution_overrides, operation_overrides
+from bestof.torch.dispatch.overrides import operation_overrides
 
 _LOGGER = logging.getLogger("bestof")
 
@@ -59,10 +59,6 @@ class Selectors(logging.Filter):
 
 def _trials() -> Iterator[tuple[str, tuple[str, ...], list[TrialEntry]]]:
     """Yield a key of each selector, the operators that it chooses for, and its trials."""
-    for number, override in enumerate(convolution_overrides()):
-        for selector, _ in override.layer.passes:
-            kind = "convolution" if selector.name.endswith("forward") else "convolution_backward"
-            yield f"{number} {selector.name}", (f"aten::{kind}",), _of(selector)
     for one in operation_overrides():
         yield one.operation.name, one.operation.operators, _of(one.selector)
 

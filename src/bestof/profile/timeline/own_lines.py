@@ -133,7 +133,7 @@ def _pair(values: Sequence[int]) -> tuple[int, int]:
 def _notation(
     x: Sequence[int], weight: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int
 ) -> str:
-    from bestof.torch.convolution.problem import ConvProblem  # noqa: PLC0415  imports torch
+    from bestof.torch.ops.convolution.problem import ConvProblem  # noqa: PLC0415  imports torch
 
     return ConvProblem(
         tuple(x),  # type: ignore[arg-type]  # four numbers each

@@ -1,4 +1,4 @@
-"""A kind of device: its dispatch key, its settings and its timer."""
+"""A kind of device: its dispatch key, and what the times of its kernels depend on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Device:
     """One kind of device.
 
     key: PyTorch's dispatch key of its tensors.
-    selectors: the first words of its selectors' names.
+    prefix: how the names of its selectors begin; empty for the CPU.
     holds: returns whether alternatives may be tried on a tensor: it is on this device.
     name: returns the name of a tensor's device with the settings that change its times; empty for
         the CPU.
@@ -25,12 +25,12 @@ class Device:
     """
 
     key: str
-    selectors: str
+    prefix: str
     holds: Callable[[Tensor], bool]
     name: Callable[[Tensor], str]
     depends: Callable[[], tuple[str, ...]]
     timer: Timer | None = None
 
 
-CPU = Device("CPU", "convolution", attrgetter("is_cpu"), lambda _: "", lambda: ())
+CPU = Device("CPU", "", attrgetter("is_cpu"), lambda _: "", lambda: ())
 """The processor."""

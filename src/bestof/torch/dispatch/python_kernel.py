@@ -1,4 +1,4 @@
-"""Puts a Python function in the place of one of PyTorch's kernels on the CPU."""
+"""Puts a Python function in the place of one of PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from bestof.torch.dispatch.kept_kernels import keep_kernel
 
 
 class PythonKernel:
-    """A function that answers one operator, such as `aten::mm`, on the CPU while registered."""
+    """A function that answers one operator, such as `aten::mm`, on one kind of device while
+    registered."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name = name
+    def __init__(self, name: str, function: Callable[..., Any], key: str = "CPU") -> None:
+        """key: PyTorch's dispatch key of the device."""
+        self._name, self._key = name, key
         self._function = function
         self._library: Any = None
 
@@ -29,13 +31,16 @@ class PythonKernel:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # PyTorch warns of every override
                 library.impl(
-                    self._name.removeprefix("aten::"), self._function, "CPU", allow_override=True
+                    self._name.removeprefix("aten::"),
+                    self._function,
+                    self._key,
+                    allow_override=True,
                 )
         except BaseException:
             library._destroy()
             raise
         self._library = library
-        keep_kernel(self._name, "CPU")
+        keep_kernel(self._name, self._key)
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""

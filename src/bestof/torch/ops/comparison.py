@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.alternative import ErrorBound
+from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.distance import Size, distance, peak, pieces, size_of
 
 # Promises hold for random operands. Where float64 decides, correlated ones may err by so many times

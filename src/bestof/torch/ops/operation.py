@@ -13,12 +13,14 @@ from torch import Tensor
 from bestof.accuracy import Accuracy, allows
 from bestof.configuration import Configuration
 from bestof.selection import Race
+from bestof.selection.state.journal import Entry
+from bestof.torch.backends.device import CPU, Device
 from bestof.torch.backends.shim import Shim
-from bestof.torch.dispatch.search import RACE
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.dtypes import of_operands
 from bestof.torch.ops.originals import Original, original_of
 from bestof.torch.ops.row import P, Row
+from bestof.torch.ops.search import RACE
 
 Operands: TypeAlias = tuple[Any, ...]
 """What the rows of an operation read: the tensors of a call in the order of its arguments, None
@@ -49,6 +51,7 @@ class Operation(ABC, Generic[P]):
     patience: calls of a problem that take the decision of a neighbour; 0 without neighbours.
     part: whether the operation is one form of its operator. The override of the operator then asks
         for it; the operation has no kernel of its own.
+    device: the kind of device that it runs on.
     """
 
     name: str
@@ -61,6 +64,12 @@ class Operation(ABC, Generic[P]):
     race: Race = RACE
     patience: int = 0
     part: bool = False
+    device: Device = CPU
+
+    @property
+    def label(self) -> str:
+        """The name of the operation in summaries."""
+        return self.name
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -111,13 +120,35 @@ class Operation(ABC, Generic[P]):
         """
         raise NotImplementedError
 
-    def original(self, kernels: Sequence[Any]) -> Original:
-        """Return PyTorch's own kernels of the operators, called with the arguments of `call`."""
+    def original(self, kernels: Sequence[Any]) -> Any:
+        """Return PyTorch's own kernels, as the rows take them.
+
+        Here, the kernel of the operator, called with the arguments of `call`.
+        """
         (kernel,) = kernels
         return original_of(self.operator, kernel)
 
     def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]] | None:
         """Return the function from a problem to those near it; see BestOf."""
+        return None
+
+    def hopeless(self, _row: Row[P]) -> Callable[[Hashable], bool] | None:
+        """Return the function that tells that a row is not to be tried; see Alternative."""
+        return None
+
+    def unpromising(self, _row: Row[P], _problem: P) -> str:
+        """Return in words why a row that is not promising is left out, for reports."""
+        return "estimated slower"
+
+    def listen(self, _entry: Entry) -> None:
+        """Take an entry of the selector's journal."""
+
+    def operand_bytes(self, _problem: P) -> float:
+        """Return the bytes of large operands, whose trials leave memory behind; else 0."""
+        return 0.0
+
+    def layer_of(self, _problem: P) -> Hashable | None:
+        """Return which layer of a model a problem belongs to; None if that is not counted."""
         return None
 
     def configure(self, _configuration: Configuration) -> None:

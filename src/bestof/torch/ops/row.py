@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, allows
 from bestof.torch.backends.shim import Native
-from bestof.torch.convolution.alternative import ErrorBound, Reach
+from bestof.torch.ops.bound import ErrorBound, Reach
 from bestof.torch.ops.dtypes import Dtypes, dtype_of, own
 
 P = TypeVar("P")
@@ -31,7 +31,10 @@ class Row(Generic[P]):
     dtypes: the types of operands, results and sums that it has; None for PyTorch's own kernels,
         which compute all that the operation chooses for.
     bound: the error that it promises for a problem; None if the operation knows.
+    estimate: its cost for a problem before the first call, by which `promising` may compare rows of
+        one operation; None if it is tried wherever it is supported.
     accuracy: the strictest level at which it may be chosen.
+    devices: the dispatch keys of the devices that it runs on.
     compiled: (problem, operands...) -> the kernel that computes calls that look like this one
         without Python, or None if there is none. Without it, Python runs the function.
     packs: the algorithm for which an operand is packed and kept; "" if the row reads all operands.
@@ -47,7 +50,9 @@ class Row(Generic[P]):
     promising: Callable[[P], bool] = _always
     dtypes: tuple[Dtypes, ...] | None = None
     bound: Callable[[P], ErrorBound] | None = None
+    estimate: Callable[[P], float] | None = None
     accuracy: Accuracy = "exact"
+    devices: tuple[str, ...] = ("CPU",)
     compiled: Callable[..., Native | None] | None = None
     packs: str = ""
     shapes: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
 
 
@@ -13,15 +14,15 @@ class LeftOut:
     The selector asks when it opens a problem, with its lock held.
     """
 
-    def __init__(self, row: Row[Any]) -> None:
-        self._row = row
+    def __init__(self, operation: Operation[Any], row: Row[Any]) -> None:
+        self._operation, self._row = operation, row
         self._problems: set[Any] = set()
 
     def __call__(self, problem: Any) -> str | None:
         """Return why the row is not tried, or None if it is; remember the problem then."""
         row = self._row
         if not row.promising(problem):
-            return "estimated slower"
+            return self._operation.unpromising(row, problem)
         if row.shapes is None or problem in self._problems:
             return None
         if len(self._problems) >= row.shapes:

@@ -6,16 +6,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
 from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.dispatch.search import SEARCHES
+from bestof.torch.backends.device import CPU
 from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.originals import kernels_of
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import SEARCHES
+from bestof.torch.process.allocator import hand_back_unused
 from bestof.torch.rows.left_out import LeftOut
 from bestof.torch.rows.operation_verifier import OperationVerifier
+
+# From this size of the operands on, what trials have freed is returned to the system once a problem
+# is decided. Freed pieces seldom fit the next ones exactly, so copies of several rows lie side by
+# side: convolutions of 32 channels of 900 x 900 numbers took 300 MiB more than the winner needs.
+_LARGE_BYTES = 64 * 2**20
 
 
 class RowSelector:
@@ -31,8 +37,8 @@ class RowSelector:
 
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        self.kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
-        self.original = operation.original(self.kernels)
+        self.kernels = kernels_of(operation.operators, operation.device.key)
+        self.original: Any = operation.original(self.kernels)
         self.rows = {row.name: row for row in operation.rows}
         self.verifier = OperationVerifier(operation, self.original)
         self.listener: Callable[[Entry], object] | None = None
@@ -42,16 +48,18 @@ class RowSelector:
                 Alternative(
                     row.name,
                     partial(row.function, self.original),
-                    DEPENDS,
+                    (*DEPENDS, *operation.device.depends()),
                     supports=row.can_run,
+                    hopeless=operation.hopeless(row),
                     formerly=row.formerly,
-                    unpromising=LeftOut(row),
+                    unpromising=LeftOut(operation, row),
                 )
                 for row in operation.rows
             ],
             lambda problem, *_: problem,
             check=self.verifier,
             on_event=self._listen,
+            timer=operation.device.timer,
             policy=unless_shared(operation.race),
             neighbours=operation.neighbours(),
             patience=operation.patience,
@@ -64,12 +72,16 @@ class RowSelector:
         return None if name is None else self.rows[name]
 
     def _listen(self, entry: Entry) -> None:
+        self.operation.listen(entry)
         if isinstance(entry, TrialEntry):
             return
         if self.listener is not None:
             self.listener(entry)
         if isinstance(entry, DecisionEntry):
             self.operation.decided(entry.problem, self.selector.best_name)
+            is_measured = self.operation.device is CPU and entry.source == "measured"
+            if is_measured and self.operation.operand_bytes(entry.problem) >= _LARGE_BYTES:
+                hand_back_unused()
 
 
 def row_selector(operation: Operation[Any]) -> RowSelector:

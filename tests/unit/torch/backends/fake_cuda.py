@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from bestof.torch.backends.cuda.device import CUDA
 from bestof.torch.backends.cuda.events import CudaTimer
 from bestof.torch.backends.device import Device
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import CATALOGUES_OF, Catalogue, catalogues
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
+from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.passes import passes_on
 
 SECONDS = {"as is": 3e-3, "channels last": 2e-3, "cudnn benchmark": 1e-3}
 OTHERS = 4e-3
@@ -76,9 +79,9 @@ class FakeEvent:
         raise AssertionError("waited for the device")
 
 
-def fake_device(stream: FakeStream, patch: pytest.MonkeyPatch) -> Device:
-    """The device, for the dispatch key of the processor; every alternative takes its time in the
-    stream."""
+def fake_override(stream: FakeStream, patch: pytest.MonkeyPatch) -> ConvolutionOverride:
+    """An override for a device with the dispatch key of the processor; every row takes its time in
+    the stream."""
     patch.setattr(FakeEvent, "stream", stream, raising=False)
     patch.setattr(torch.cuda, "Event", FakeEvent)
     patch.setattr(torch.cuda, "current_stream", lambda device: stream)
@@ -86,23 +89,15 @@ def fake_device(stream: FakeStream, patch: pytest.MonkeyPatch) -> Device:
     patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: stream.capturing)
     patch.setattr(torch.cuda, "synchronize", FakeEvent.synchronize)
 
-    def timed(row: Alternative) -> Alternative:
+    def timed(row: Pass) -> Pass:
         def run(*args: Any) -> Any:
             stream.queue.append(SECONDS.get(row.name, OTHERS))
             return row.function(*args)
 
         return replace(row, function=run)
 
-    first, second, third = (
-        Catalogue(one.direction, tuple(map(timed, one.alternatives))) for one in catalogues("cuda")
-    )
-    patch.setitem(CATALOGUES_OF, "cuda convolution", (first, second, third))
     name: Callable[[Any], str] = lambda _: "Fake-9000"  # noqa: E731
-    return Device(
-        "CPU",
-        "cuda convolution",
-        attrgetter("is_cpu"),
-        name,
-        lambda: ("cuda==9",),
-        CudaTimer(),
-    )
+    depends: Callable[[], tuple[str, ...]] = lambda: ("cuda==9",)  # noqa: E731
+    device = Device("CPU", "cuda ", attrgetter("is_cpu"), name, depends, CudaTimer())
+    parts = [Override(type(one)(device, tuple(map(timed, one.rows)))) for one in passes_on(CUDA)]
+    return ConvolutionOverride(device, parts)

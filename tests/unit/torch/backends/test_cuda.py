@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda import SECONDS, FakeStream, fake_device
+from fake_cuda import SECONDS, FakeStream, fake_override
 from torch import Tensor
 from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.errors import BestofWarning
 from bestof.torch.backends.cuda import device as cuda_device
-from bestof.torch.convolution import cudnn_benchmark
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.enable import _State, convolution_overrides
-from bestof.torch.override import ConvolutionOverride
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
+from bestof.torch.dispatch.overrides import _Made, convolution_overrides
+from bestof.torch.ops.convolution import cudnn_benchmark
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def stream() -> FakeStream:
 
 @pytest.fixture
 def override(stream: FakeStream, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConvolutionOverride]:
-    one = ConvolutionOverride(fake_device(stream, monkeypatch))
+    one = fake_override(stream, monkeypatch)
     one.register()
     yield one
     one.remove()
@@ -204,7 +204,7 @@ def test_the_setting_of_cudnn_is_as_before_after_the_last_that_needed_it(
 def test_cudnn_measures_nothing_while_a_graph_is_captured(
     stream: FakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_device(stream, monkeypatch)
+    fake_override(stream, monkeypatch)
     for capturing in (False, True):
         stream.capturing = capturing
         with cudnn_benchmark._switch.on():
@@ -238,11 +238,11 @@ def test_cuda_is_overridden_where_pytorch_has_it(
     built: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
-    monkeypatch.setattr(_State, "cuda", None)
+    monkeypatch.setattr(_Made, "overrides", ())
     before = kernel("CUDA")
     with integration.enabled():
         assert "bestof.torch.backends.shim" in kernel("CPU")
-        assert ("override.py" in kernel("CUDA")) == built
+        assert ("python_kernel.py" in kernel("CUDA")) == built
         assert len(convolution_overrides()) == 1 + built
     assert kernel("CUDA") == before
     assert not torch.cuda.is_initialized()
@@ -256,7 +256,7 @@ def test_the_summary_counts_every_device(
     override.remove()
     with integration.enabled():
         functional.conv2d(x, weight)
-    monkeypatch.setattr(_State, "cuda", override)
+    monkeypatch.setattr(_Made, "overrides", (*_Made.overrides[:1], override))
     summary = integration.summary()
     assert summary.layers == 2
     assert [row.name for row in summary.passes] == ["forward", "cuda convolution forward"]

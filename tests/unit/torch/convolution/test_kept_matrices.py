@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.kept_matrices import KeptMatrices
+from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 
 
 def matrix(number: float = 1.0, elements: int = 4) -> Tensor:

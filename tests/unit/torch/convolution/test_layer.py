@@ -13,12 +13,12 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.selection.state.journal import DisqualificationEntry, TrialEntry
 from bestof.torch.backends.shim import ASKED_EVERY
-from bestof.torch.convolution import estimate
-from bestof.torch.convolution.group import computes_jointly
-from bestof.torch.convolution.layer import ConvolutionLayer
-from bestof.torch.convolution.memory_format import Layout
-from bestof.torch.convolution.problem import ConvProblem, LayerProblem, parse_conv
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution import estimate
+from bestof.torch.ops.convolution.group import computes_jointly
+from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem, parse_conv
+from bestof.torch.ops.memory_format import Layout
 
 WHOLE = (True, True, True)
 NOT_BIAS = (True, True, False)
@@ -88,7 +88,7 @@ def test_the_bias_does_not_tell_layers_apart_by_whether_it_is_trained(
 def test_problems_that_never_repeat_do_not_pile_up(
     layer: ConvolutionLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bestof.torch.convolution.layer._REMEMBERED", 3)
+    monkeypatch.setattr("bestof.torch.dispatch.convolution.layer._REMEMBERED", 3)
     with torch.no_grad():
         for size in range(5, 15):
             assert (
@@ -122,14 +122,15 @@ def settled(
 
 def counting(layer: ConvolutionLayer) -> list[tuple[bool, ...]]:
     """The masks of the calls of PyTorch's own backward kernel from now on."""
-    masks = []
+    masks: list[tuple[bool, ...]] = []
     original = layer._originals.convolution_backward
 
     def counted(*args: object) -> object:
         masks.append(tuple(args[-1]))  # type: ignore[arg-type]
         return original(*args)
 
-    object.__setattr__(layer._originals, "convolution_backward", counted)
+    for one in layer.parts:
+        object.__setattr__(one.original, "convolution_backward", counted)
     return masks
 
 
@@ -150,7 +151,9 @@ def gradients(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> list
 def test_where_pytorch_wins_both_gradients_one_call_computes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bestof.torch.override.make_shim", lambda *_: None)  # it would not tell
+    monkeypatch.setattr(
+        "bestof.torch.dispatch.convolution.override.make_shim", lambda *_: None
+    )  # it would not tell
     operand = operands()
     expected = gradients(*operand)
     use_policy(Order("as is"))

@@ -18,8 +18,8 @@ import bestof.torch as integration
 from bestof import kernels
 from bestof.selection import Fixed, use_policy
 from bestof.torch.backends.fingerprint import fingerprint_of
-from bestof.torch.convolution.packed_weights import PackedWeightsCache
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def winograd(own_process: None) -> Iterator[PackedWeightsCache]:
     with integration.enabled():
         override = convolution_override()
         assert override is not None
-        yield override.packed
+        yield override.originals.packed
 
 
 def as_is(layer: nn.Module, x: Tensor) -> Tensor:

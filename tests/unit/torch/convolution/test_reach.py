@@ -13,10 +13,12 @@ from torch import Tensor, nn
 import bestof.torch as integration
 from bestof.kernels import Conv2dPlan, algorithms
 from bestof.selection import Fixed, use_policy
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue, catalogues
-from bestof.torch.convolution.originals import originals
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.enable import convolution_override
+from bestof.torch.backends.cuda.device import CUDA
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.originals import originals
+from bestof.torch.ops.convolution.passes import PASSES, passes_on
+from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.product.product import Product
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.run.program import Program
@@ -63,17 +65,17 @@ def places(image: Tensor) -> list[tuple[int, ...]]:
 @pytest.mark.long(every=2)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 def test_no_row_reaches_farther_than_pytorchs_own(
-    catalogue: Catalogue, geometry: str, fault: str
+    catalogue: Conv2dPass, geometry: str, fault: str
 ) -> None:
     problem, healthy = operands(geometry, catalogue.direction)
-    by, first = originals(), catalogue.alternatives[0]
+    by, first = originals(), catalogue.rows[0]
     wide = problem._replace(dtype="float64")
 
     def exact(tensors: Sequence[Tensor | None]) -> Tensor:
         doubles = [None if one is None else one.double() for one in tensors]
-        return first.function(by, *doubles, wide)
+        return first.function(by, wide, *doubles)
 
     faulty_operands = (0, 1) if catalogue.direction == "weight gradient" else (0,)
     for operand in faulty_operands:
@@ -81,19 +83,19 @@ def test_no_row_reaches_farther_than_pytorchs_own(
             tensors = list(healthy)
             tensors[operand] = healthy[operand].clone()
             tensors[operand][place] = FAULTS[fault]
-            right, plain = exact(healthy), first.function(by, *tensors, problem)
+            right, plain = exact(healthy), first.function(by, problem, *tensors)
             touched = list(healthy)
             touched[operand] = healthy[operand].clone()
             touched[operand][place] += 1.0
             reads = exact(touched) != right
             may_read = reads
-            if catalogue is CATALOGUES[2]:
+            if catalogue is PASSES[2]:
                 # Some of PyTorch's own weight gradients multiply NaN by the padding. It then
                 # reaches taps that meet only the padding. So may others.
                 may_read = reads.any(3).any(2)[..., None, None].expand_as(reads)
             far = ~may_read & plain.isfinite()
             for row in catalogue.applying(problem):
-                got = row.function(by, *tensors, problem)
+                got = row.function(by, problem, *tensors)
                 spread = ~got.isfinite() & plain.isfinite() & ~may_read
                 assert not spread.any(), (row.name, place)
                 assert not (got.isfinite() & reads & ~plain.isfinite()).any(), (row.name, place)
@@ -106,8 +108,8 @@ def test_no_row_reaches_farther_than_pytorchs_own(
 
 
 def test_each_row_says_how_far_it_reaches() -> None:
-    for catalogue in CATALOGUES:
-        for row in catalogue.alternatives:
+    for catalogue in PASSES:
+        for row in catalogue.rows:
             if "winograd" in row.name:
                 assert row.reach == "tile"
             else:
@@ -120,7 +122,7 @@ def test_each_row_says_how_far_it_reaches() -> None:
 def test_fft_does_not_look_on_cuda_so_it_is_relaxed_there() -> None:
     problem, _ = operands("11x11", "forward")
     there = problem._replace(device="a model")
-    for catalogue in catalogues("cuda"):
+    for catalogue in passes_on(CUDA):
         names = {row.name for row in catalogue.applying(there)}
         assert "fft" not in names
         relaxed = {row.name for row in catalogue.applying(there._replace(accuracy="relaxed"))}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bestof.torch.dispatch.call_counts import CallCounts
-from bestof.torch.dispatch.search import PATIENCE
+from bestof.torch.ops.search import PATIENCE
 
 
 @pytest.fixture

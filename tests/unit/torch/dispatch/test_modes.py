@@ -13,7 +13,7 @@ import bestof
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.enable import convolution_override, operation_overrides
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 

@@ -17,9 +17,9 @@ from bestof.errors import BestofWarning
 from bestof.kernels.addresses import c_calls
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.convolution import native as convolutions
 from bestof.torch.dispatch.native_check import NativeChecks, agree
-from bestof.torch.enable import convolution_override, operation_override
+from bestof.torch.dispatch.overrides import convolution_override, operation_override
+from bestof.torch.ops.convolution import native as convolutions
 from bestof.torch.ops.product import native as products
 from bestof.torch.ops.product.product import Product
 

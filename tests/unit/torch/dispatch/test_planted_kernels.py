@@ -14,21 +14,24 @@ from torch import Tensor
 from bestof.errors import BestofWarning
 from bestof.selection import BestOf, Fixed, use_policy
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.convolution.alternative import DIRECT, Alternative
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
-from bestof.torch.convolution.decisions import SHARED
-from bestof.torch.convolution.layer import ConvolutionLayer
-from bestof.torch.convolution.originals import originals
-from bestof.torch.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.convolution.selectors import pass_selector
-from bestof.torch.convolution.verifier import PassVerifier
+from bestof.torch.backends.device import CPU
+from bestof.torch.dispatch.convolution.decisions import SHARED
+from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.attention.backward import AttentionBackward
 from bestof.torch.ops.attention.forward import AttentionForward
+from bestof.torch.ops.bound import DIRECT
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import originals
+from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, as_is
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import Product
 from bestof.torch.ops.row import Row
+from bestof.torch.rows.operation_verifier import OperationVerifier
 
 CALLS = 30
 Fault = Callable[[Tensor, Sequence[Tensor]], Any]
@@ -144,25 +147,30 @@ def test_products(operation: str, fault: str) -> None:
     )
 
 
+def planted_row(one: Conv2dPass, function: Callable[..., Any]) -> Pass:
+    return Row("planted", function, bound=promise(DIRECT, one.direction), accuracy="float32")
+
+
+def selector_of(one: Conv2dPass, *rows: Pass) -> BestOf:
+    return Override(type(one)(CPU, rows)).selector
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_passes_of_convolutions(catalogue: Catalogue, fault: str, dtype: torch.dtype) -> None:
+def test_passes_of_convolutions(catalogue: Conv2dPass, fault: str, dtype: torch.dtype) -> None:
     if dtype is torch.bfloat16 and fault == "an operand that is changed unseen":
         pytest.skip("NumPy has no bfloat16")
     wrong = planted(FAULTS[fault])
-    first = catalogue.alternatives[0]
+    first = catalogue.rows[0]
 
     def function(by: Any, *arguments: Any) -> Any:
-        return wrong(first.function(by, *arguments), arguments[:-1])
+        return wrong(first.function(by, *arguments), arguments[1:])
 
-    broken = Alternative("planted", function, lambda _: True, DIRECT)
-    selector = pass_selector(
-        "planted", Catalogue(catalogue.direction, (first, broken)), originals(), (), None, print
-    )
+    selector = selector_of(catalogue, first, planted_row(catalogue, function))
     problem, given = convolution("plain", dtype)
     tensors = tensors_of(catalogue.direction, problem, *given)
-    right = first.function(originals(), *tensors, problem).clone()
+    right = first.function(originals(), problem, *tensors).clone()
     hold_right(selector, "planted", lambda: selector(problem, *tensors), right, 1e-6)
 
 
@@ -242,7 +250,7 @@ def test_im2row_with_a_kept_matrix(stage: int) -> None:
             return (right[0], right[1] * 1.01, right[2]) if stage else right
 
     use_policy(OneOf(SHARED))
-    layer = Planted(originals())
+    layer = Planted(tuple(map(Override, PASSES)))
     problem, (x, w) = convolution("plain")
     whole = LayerProblem(problem, True, True)
     gradient = random(*problem.output_shape, seed=2)
@@ -290,11 +298,11 @@ OPERANDS: dict[str, Callable[[Tensor], Tensor]] = {
 REACHES_OWN = {"as is", "channels last", "im2row", "im2col", "native direct", "native convgemm"}
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 @pytest.mark.parametrize("kind", OPERANDS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_right_rows_pass(catalogue: Catalogue, kind: str, geometry: str) -> None:
-    verifier = PassVerifier(catalogue, originals())
+def test_right_rows_pass(catalogue: Conv2dPass, kind: str, geometry: str) -> None:
+    verifier = OperationVerifier(catalogue, originals())
     problem, (x, w) = convolution(geometry)
     change = OPERANDS[kind]
     tensors = tensors_of(catalogue.direction, problem, change(x), w)
@@ -304,26 +312,23 @@ def test_right_rows_pass(catalogue: Catalogue, kind: str, geometry: str) -> None
         if kind in ("with NaN", "with an infinity") and row.name not in REACHES_OWN:
             continue
         expected = verifier.expect(0, (problem, *tensors))
-        got = row.function(originals(), *tensors, problem)
+        got = row.function(originals(), problem, *tensors)
         verdict = verifier.judge(row.name, 0, (problem, *tensors), expected, got)
         assert (row.name, verdict.wrong, verdict.reference_wrong) == (row.name, None, None)
         assert verdict.answer is got
 
 
 def test_float64_decides_that_pytorchs_own_result_is_wrong() -> None:
-    catalogue = CATALOGUES[0]
-    first, other = catalogue.alternatives[0], catalogue.alternatives[2]
+    catalogue = PASSES[0]
+    first, other = catalogue.rows[0], catalogue.rows[2]
 
     def forgets(by: Any, *arguments: Any) -> Tensor:
         result = first.function(by, *arguments)
         return torch.zeros_like(result) if result.dtype is torch.float32 else result
 
-    broken = Alternative(first.name, forgets, first.supports, None)
-    selector = pass_selector(
-        "planted", Catalogue("forward", (broken, other)), originals(), (), None, print
-    )
+    selector = selector_of(catalogue, Row(first.name, forgets), other)
     problem, (x, w) = convolution("plain")
-    right = first.function(originals(), x, w, None, problem)
+    right = first.function(originals(), problem, x, w, None)
     with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result"):
         results = [selector(problem, x, w, None) for _ in range(CALLS)]
     for got in results[1:]:
@@ -331,14 +336,10 @@ def test_float64_decides_that_pytorchs_own_result_is_wrong() -> None:
 
 
 def test_zero_weights_do_not_hide_a_wrong_kernel() -> None:
-    catalogue = CATALOGUES[0]
-    first = catalogue.alternatives[0]
-    broken = Alternative(
-        "planted", lambda by, *given: 0 * first.function(by, *given), lambda _: True, DIRECT
-    )
-    selector = pass_selector(
-        "planted", Catalogue("forward", (first, broken)), originals(), (), None, print
-    )
+    catalogue = PASSES[0]
+    first = catalogue.rows[0]
+    broken = planted_row(catalogue, lambda by, *given: 0 * first.function(by, *given))
+    selector = selector_of(catalogue, first, broken)
     problem, (x, w) = convolution("plain")
     state = torch.get_rng_state()
     with pytest.warns(BestofWarning, match="'planted' was disqualified"):

@@ -16,7 +16,8 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning
 from bestof.torch.backends import shim
 from bestof.torch.dispatch import probe, registration
-from bestof.torch.enable import _State, operation_override
+from bestof.torch.dispatch.overrides import operation_override
+from bestof.torch.enable import _State
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.torch.dispatch.override import Override
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.max_pool2d import MaxPoolProblem, pooled_shape
 from bestof.torch.ops.pooling.pooling import Pooling

@@ -18,9 +18,9 @@ from bestof.errors import BestofWarning
 from bestof.kernels import algorithms, build, matmul_algorithms
 from bestof.selection import BestOf, Fixed
 from bestof.selection.state.registry import Defaults
-from bestof.torch.convolution.layer import ConvolutionLayer
-from bestof.torch.convolution.originals import Originals
+from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.table import OPERATIONS
 from bestof.torch.plan.algorithms import native
 from bestof.torch.plan.algorithms.algorithm import Site
@@ -199,8 +199,7 @@ def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
 
 
 def of_a_layer() -> list[BestOf]:
-    aten = torch.ops.aten
-    layer = ConvolutionLayer(Originals(aten.convolution.default, aten.convolution_backward.default))
+    layer = ConvolutionLayer(tuple(map(Override, PASSES)))
     return [layer.layer, *(one for one, _ in layer.passes)]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bestof.torch as integration
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.process.allocator import (
     LARGE_BYTES,
@@ -120,7 +120,7 @@ def test_enabling_that_fails_hands_back(heard: list[Any], monkeypatch: pytest.Mo
     override = convolution_override()
     assert override is not None
     monkeypatch.setattr(
-        type(override), "register", lambda _: (_ for _ in ()).throw(KeyError("mine"))
+        type(override), "configure", lambda *_: (_ for _ in ()).throw(KeyError("mine"))
     )
     with pytest.raises(KeyError):
         integration.enable()

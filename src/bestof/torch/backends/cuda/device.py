@@ -55,5 +55,5 @@ def _depends() -> tuple[str, ...]:
     return f"cuda=={torch.version.cuda}", f"cudnn=={cudnn}"
 
 
-CUDA = Device("CUDA", "cuda convolution", _holds, _name, _depends, CudaTimer())
+CUDA = Device("CUDA", "cuda ", _holds, _name, _depends, CudaTimer())
 """All CUDA devices. Their names contain the model."""

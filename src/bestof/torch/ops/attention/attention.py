@@ -14,7 +14,6 @@ from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.torch.backends.shim import Form, Native, native_plan
-from bestof.torch.dispatch.search import BY_PYTHON, RACE
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, name_of
@@ -22,6 +21,7 @@ from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import BY_PYTHON, RACE
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 

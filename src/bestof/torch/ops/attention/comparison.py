@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.alternative import ErrorBound
 from bestof.torch.ops.attention.problem import AttentionProblem
+from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
 from bestof.torch.ops.distance import finite, rms
 

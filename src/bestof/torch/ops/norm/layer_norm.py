@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.torch.backends.shim import Native
-from bestof.torch.convolution.alternative import ErrorBound, summation_bound
+from bestof.torch.ops.bound import ErrorBound, summation_bound
 from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.distance import peak, rms, size_of
 from bestof.torch.ops.dtypes import FLOAT32

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.ops.dtypes import FLOAT32, FLOAT64
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape

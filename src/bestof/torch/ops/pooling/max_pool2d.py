@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, name_of
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (

@@ -14,7 +14,7 @@ from bestof.errors import KernelError
 from bestof.kernels import MatmulPlan, isa, matmul_algorithms
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.backends.shim import Form, Native, native_plan
-from bestof.torch.convolution.alternative import ErrorBound
+from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.packed import PackedMatrices, lending_key

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.backends.shim import Native, onednn
-from bestof.torch.convolution.onednn import is_known
+from bestof.torch.ops.onednn import is_known
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.backends.shim import Shim
-from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
-from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.guards import PLAIN, passes_through
@@ -27,6 +26,7 @@ from bestof.torch.ops.product.originals import PRODUCTS, Originals
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
 
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
 # on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %

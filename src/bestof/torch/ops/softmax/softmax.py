@@ -16,7 +16,7 @@ from torch import Tensor
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import SoftmaxPlan
 from bestof.torch.backends.shim import Native
-from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random

@@ -11,7 +11,7 @@ import torch
 
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.convolution.neighbourhood import Neighbourhood
+from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
 from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable, table
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed

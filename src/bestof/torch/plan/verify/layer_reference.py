@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.distance import PIECE, Size, peak, pieces, size_of
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for

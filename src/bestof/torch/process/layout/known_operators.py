@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bestof.errors import TorchError
-from bestof.torch.convolution.memory_format import layout_of
-from bestof.torch.convolution.onednn import serves_operator
-from bestof.torch.convolution.row import DIRECTIONS
+from bestof.torch.ops.convolution.direction import DIRECTIONS
+from bestof.torch.ops.convolution.onednn import serves_operator
+from bestof.torch.ops.memory_format import layout_of
 
 _aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from bestof.selection import Fixed
 from bestof.selection.policies.policy import Search
 from bestof.torch.dispatch.override import Override
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 
 NAMES = ("as is", "native")
 UNIT = torch.finfo(torch.float32).eps / 2

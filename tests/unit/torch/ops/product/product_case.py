@@ -13,7 +13,7 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.torch.backends.shim import OperatorShim
 from bestof.torch.dispatch.override import Override
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import Product

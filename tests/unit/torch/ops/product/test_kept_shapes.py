@@ -9,10 +9,10 @@ from product_case import ROWS, Planted
 from torch import Tensor
 
 from bestof.torch.dispatch.override import Override
-from bestof.torch.dispatch.search import SEARCHES
 from bestof.torch.ops.product.onednn import SHAPES
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import SEARCHES
 
 
 def _always(_problem: ProductProblem) -> bool:

@@ -16,8 +16,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 import bestof.torch as integration
-from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
+from bestof.torch.ops.onednn import has_bfloat16
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
 

@@ -13,8 +13,8 @@ from bestof.accuracy import ACCURACIES
 from bestof.errors import BestofWarning
 from bestof.selection import use_policy
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.onednn import has_bfloat16
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
 

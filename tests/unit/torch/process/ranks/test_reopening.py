@@ -8,7 +8,7 @@ import threading
 import torch
 
 import bestof.torch as bt
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
 
 
 def test_calls_are_trials_again_as_soon_as_another_rank_has_reopened_their_problem() -> None:
