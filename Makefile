@@ -6,6 +6,9 @@ PYTHON ?= python3
 CXX ?= g++
 PY := .venv/bin/python
 TORCH := torch==2.13.0
+# The releases of PyTorch that `make torch-matrix` runs the tests of bestof.torch with. The last one
+# is the pinned release, which says it were one that nobody has tried.
+TORCHES ?= 2.13.0 2.14.1 2.15.0 2.99.0=2.13.0
 # Models for tests, installed without dependencies: it requires torchvision, which would replace
 # torch.
 PYTORCHCV := pytorchcv==0.0.74
@@ -23,12 +26,11 @@ NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.
 
 WHEEL := build/wheel
 
-.PHONY: demo test test-all check cross memcheck sanitize hostile sweep wheel format clean
+.PHONY: demo test test-all check cross memcheck sanitize hostile sweep wheel torch-matrix format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
-	$(PY) -m bestof report --tree build/demo.json
-	@echo "The command is .venv/bin/bestof; see what else was tried: .venv/bin/bestof report build/demo.json"
+	@echo "The command is .venv/bin/bestof; see every alternative: .venv/bin/bestof report --all build/demo.json"
 
 # Without the tests marked `long`, which take half an hour to an hour; .ci/run must end in 20 minutes.
 test: .venv/installed
@@ -86,6 +88,13 @@ wheel:
 	$(PYTHON) tests/wheel/run.py --torch $(TORCH) $(WHEEL)/repaired/*.whl
 	mkdir -p dist
 	cp $(WHEEL)/repaired/*.whl dist/
+
+# Each release in an environment of its own, in build/torch-matrix: `make torch-matrix TORCHES=2.14.1`
+# for one of them. Takes half an hour a release on two processors.
+torch-matrix: .venv/installed
+	rm -rf build/torch-matrix/wheel
+	CXX=$(CXX) $(PY) -m pip wheel --quiet --no-deps --config-settings build-dir=build/torch-matrix/cmake --wheel-dir build/torch-matrix/wheel .
+	$(PY) tests/matrix/run.py --processes $(TEST_PROCESSES) --wheel build/torch-matrix/wheel/*.whl $(TORCHES)
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .

@@ -33,10 +33,10 @@ from torch.nn import functional
 
 import bestof.torch as bt
 from bestof.profile import Profile, capture
-from bestof.profile.measured import Kept
 from bestof.profile.peak import measure_peak
-from bestof.profile.projection import Projection, project
-from bestof.profile.recorder import processor_name
+from bestof.profile.projection.measured import Kept
+from bestof.profile.projection.projection import Projection, project
+from bestof.profile.recording.recorder import processor_name
 from bestof.profile.steady import steady_of
 
 CEILING = "with `enable`"

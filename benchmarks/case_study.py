@@ -40,10 +40,10 @@ from in_turn import add_clock
 from settled import settle
 
 from bestof.profile import Span, capture
-from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
-from bestof.profile.projection import project
-from bestof.profile.recorder import processor_name
+from bestof.profile.projection.measured import Kept
+from bestof.profile.projection.projection import project
+from bestof.profile.recording.recorder import processor_name
 from bestof.profile.steady import Steady, steady_of
 from bestof.view.columns import columns
 from bestof.view.stacked_bars import Bar, draw_stacked_bars

@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import bestof.torch as bt
 from bestof.processors import processors_of_a_rank
-from bestof.torch.data_loading.interception import tunings
-from bestof.torch.data_loading.setting import Setting
+from bestof.torch.process.data_loading.interception import tunings
+from bestof.torch.process.data_loading.setting import Setting
 
 BATCH = 16
 BATCHES = 20  # of an epoch

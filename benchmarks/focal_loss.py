@@ -27,7 +27,7 @@ from torch.nn import functional
 import bestof.torch as bt
 from bestof import kernels
 from bestof.profile.peak import measure_peak
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 
 CACHED = 1 << 18  # elements: 3 MiB in all
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import bestof.torch as bt
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 
 HEAD = 64
 COPIED = 64 << 20  # elements of float32

@@ -17,7 +17,7 @@ import torch
 
 from bestof.bench.model.losses import Training, compare_losses
 from bestof.bench.model.models import find_model
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 
 MODELS = ("bert-base", "vit-b", "gpt2", "llama")
 LIMIT = 1e-3

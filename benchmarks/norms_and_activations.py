@@ -20,7 +20,7 @@ from in_turn import add_clock
 from torch import Tensor
 
 import bestof.torch as bt
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.operation import Call
 
 aten = torch.ops.aten

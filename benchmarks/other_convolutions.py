@@ -21,8 +21,8 @@ from settled import settle
 from torch import Tensor, nn
 
 import bestof.torch as bt
-from bestof.profile.recorder import processor_name
-from bestof.torch.allocator import keep_freed
+from bestof.profile.recording.recorder import processor_name
+from bestof.torch.process.allocator import keep_freed
 
 Step = Callable[[], None]
 

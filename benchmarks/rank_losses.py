@@ -18,7 +18,7 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MODELS = ("mlp", "vgg16", "resnet34", "transformer")

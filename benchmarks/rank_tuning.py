@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 REACH = 1.2

@@ -28,7 +28,7 @@ from statistics import median
 from time import monotonic
 
 from bestof.cli.tune_command import trial_command
-from bestof.profile.recorder import processor_name
+from bestof.profile.recording.recorder import processor_name
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import read_recipe
 from bestof.recipe.parts import ENABLED

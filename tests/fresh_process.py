@@ -9,16 +9,15 @@ import torch
 
 import bestof
 import bestof.torch
-from bestof.torch import frozen_norm
-from bestof.torch.enable import _State
+from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.ops import table
+from bestof.torch.ops.norm import frozen_norm
 from bestof.torch.plan import admission
-from bestof.torch.plan.algorithms import selection
-from bestof.torch.plan.steps import raced_step
+from bestof.torch.plan.steps import convolution_step, raced_step
 
 # They are made once, with the policy of that moment.
 SELECTORS = (
-    selection.selector,
+    convolution_step.selector,
     raced_step.selector,
     frozen_norm._choose_forward,
     frozen_norm._choose_backward,
@@ -35,8 +34,7 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(admission, "PATIENCE", 0)
     for selector in SELECTORS:
         selector.cache_clear()
-    monkeypatch.setattr(_State, "override", None)
-    monkeypatch.setattr(_State, "overrides", ())
+    monkeypatch.setattr(_Made, "overrides", ())
     # They keep what their calls have made.
     monkeypatch.setattr(table, "OPERATIONS", tuple(type(one)() for one in table.OPERATIONS))
     bestof.use_store(None)

@@ -1,4 +1,4 @@
-"""Fit the constants of `src/bestof/torch/convolution/estimate.py` to measured times.
+"""Fit the constants of `src/bestof/torch/ops/convolution/estimate.py` to measured times.
 
     python benchmarks/cost_model/fit.py benchmarks/cost_model/cascade_lake.csv [--json FILE]
 
@@ -27,9 +27,9 @@ from statistics import median
 import numpy
 from scipy.optimize import nnls
 
-from bestof.torch.convolution.fft import spectra_elements
-from bestof.torch.convolution.lowered import matrix_bytes
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.convolution.fft import spectra_elements
+from bestof.torch.ops.convolution.lowered import matrix_bytes
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 
 # The constants in use, by what they are multiplied with.
 IN_USE = {

@@ -1,4 +1,4 @@
-// Activations of whole arrays for Python, on addresses that Python has checked.
+// Activations of whole arrays for Python and for the PyTorch module.
 #include "activation/activation.h"
 
 #include <nanobind/nanobind.h>
@@ -6,7 +6,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <omp.h>
 
-#include <memory>
 #include <string>
 
 #include "bindings/module.h"
@@ -16,58 +15,27 @@
 namespace bestof {
 namespace {
 
-ActivationProblem problem_of(long count, const std::string& name, bool halves) {
-  return {count, activation_of(name), halves ? Element::kBfloat16 : Element::kFloat32};
+ActivationProblem problem_of(long count, const std::string& name, const std::string& dtype) {
+  return {count, activation_of(name), element_of(dtype)};
 }
-
-void forward_at(std::size_t x, std::size_t out, long count, const std::string& name, bool halves) {
-  const ActivationProblem p = problem_of(count, name, halves);
-  nb::gil_scoped_release release;
-  kernels().activation_forward(p, reinterpret_cast<const void*>(x), reinterpret_cast<void*>(out),
-                               omp_get_max_threads());
-}
-
-void backward_at(std::size_t gradient, std::size_t x, std::size_t out, long count,
-                 const std::string& name, bool halves) {
-  const ActivationProblem p = problem_of(count, name, halves);
-  nb::gil_scoped_release release;
-  kernels().activation_backward(p, reinterpret_cast<const void*>(gradient),
-                                reinterpret_cast<const void*>(x), reinterpret_cast<void*>(out),
-                                omp_get_max_threads());
-}
-
-// An activation or its gradient: x -> out, or gradient, x -> out.
-class ActivationRunnable final : public Runnable {
- public:
-  ActivationRunnable(const ActivationProblem& problem, bool is_backward)
-      : problem_(problem), is_backward_(is_backward) {}
-
-  bool run_on(const void* const* operands, void* const* results, const void*) const override {
-    if (isa_ != kernels().isa) return false;
-    const int threads = omp_get_max_threads();
-    if (is_backward_)
-      kernels().activation_backward(problem_, operands[0], operands[1], results[0], threads);
-    else
-      kernels().activation_forward(problem_, operands[0], results[0], threads);
-    return true;
-  }
-
- private:
-  ActivationProblem problem_;
-  std::string isa_ = kernels().isa;
-  bool is_backward_;
-};
 
 }  // namespace
 
 void bind_activation(nb::module_& m) {
-  m.def("activation_runnable",
-        [](long count, const std::string& name, bool halves,
-           bool is_backward) -> std::unique_ptr<Runnable> {
-          return std::make_unique<ActivationRunnable>(problem_of(count, name, halves), is_backward);
-        });
-  m.def("activation_at", &forward_at);
-  m.def("activation_backward_at", &backward_at);
+  // x -> out.
+  m.def("activation", [](long count, const std::string& name, const std::string& dtype) {
+    return runnable([p = problem_of(count, name, dtype)](auto operands, auto results) {
+      kernels().activation_forward(p, operands[0], results[0], omp_get_max_threads());
+      return true;
+    });
+  });
+  // gradient, x -> out.
+  m.def("activation_backward", [](long count, const std::string& name, const std::string& dtype) {
+    return runnable([p = problem_of(count, name, dtype)](auto operands, auto results) {
+      kernels().activation_backward(p, operands[0], operands[1], results[0], omp_get_max_threads());
+      return true;
+    });
+  });
 }
 
 }  // namespace bestof

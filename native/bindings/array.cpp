@@ -3,11 +3,12 @@
 #include <cstdint>
 
 namespace bestof {
-namespace {
 
 const char* name_of(Element element) {
   return element == Element::kFloat32 ? "float32" : "bfloat16";
 }
+
+namespace {
 
 bool holds(nb::dlpack::dtype given, Element element) {
   if (element == Element::kFloat32) return given == nb::dtype<float>();

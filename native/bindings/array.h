@@ -13,6 +13,8 @@ namespace bestof {
 
 namespace nb = nanobind;
 
+const char* name_of(Element element);
+
 // Raises bestof.errors.KernelError.
 [[noreturn]] void refuse(const std::string& message);
 

@@ -1,6 +1,7 @@
 // Convolution for Python: problems, the table, packed weights, runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -98,7 +99,7 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("accuracy", &accuracy_of)
       .def_ro("transforms", &Algorithm::transforms)
       .def_ro("pools", &Algorithm::pools)
-      .def_ro("bfloat16", &Algorithm::bfloat16)
+      .def_prop_ro("dtypes", [](const Algorithm& row) { return names_of(row.dtypes); })
       .def_ro("parts", &Algorithm::parts)
       .def_ro("emulated", &Algorithm::emulated)
       .def_ro("eager", &Algorithm::eager)

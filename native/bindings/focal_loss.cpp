@@ -2,13 +2,13 @@
 #include "loss/focal.h"
 
 #include <nanobind/nanobind.h>
-#include <omp.h>
 
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "bindings/array.h"
+#include "bindings/execute.h"
 #include "bindings/module.h"
 
 namespace bestof {
@@ -39,15 +39,13 @@ double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradie
            std::to_string(alpha));
   if (!std::isfinite(scale))
     refuse("scale: expected a finite number; got " + std::to_string(scale));
-  if (threads < 0 || threads > 4096)
-    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
+  const int team = threads_of(threads);
   std::vector<double> sums(focal_parts(logits.count()));
   double sum = 0.0;
   {
     nb::gil_scoped_release release;
     kernels().focal_loss({logits.count(), alpha, gamma, scale}, logits.floats(), targets.floats(),
-                         losses.floats(), slope.floats(), sums.data(),
-                         threads > 0 ? threads : omp_get_max_threads());
+                         losses.floats(), slope.floats(), sums.data(), team);
     for (double part : sums) sum += part;
   }
   return sum;

@@ -3,13 +3,13 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <omp.h>
 
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "bindings/array.h"
+#include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
 
@@ -52,12 +52,6 @@ void expect_rank(const Array& x, const char* name) {
            describe(x.shape));
 }
 
-int team(int threads) {
-  if (threads < 0 || threads > 4096)
-    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
-  return threads > 0 ? threads : omp_get_max_threads();
-}
-
 // An array may be written in place; it must not overlap another one in part.
 void expect_same_or_apart(const Array& written, const char* name, const Array& other,
                           const char* other_name) {
@@ -79,7 +73,7 @@ void forward(nb::handle x, nb::handle mean, nb::handle variance, nb::handle weig
   const std::vector<double> middle = per_channel(mean, "mean", p.channels, 0.0);
   for (long c = 0; c < p.channels; ++c) shift[c] -= middle[c] * scale[c];
   const std::vector<float> factors = rounded(scale), terms = rounded(shift);
-  const int wanted = team(threads);
+  const int wanted = threads_of(threads);
   if (input.count() == 0) return;
   nb::gil_scoped_release release;
   kernels().frozen_norm_forward(p, input.data, factors.data(), terms.data(), out.data, wanted);
@@ -102,7 +96,7 @@ void backward(nb::handle gradient, nb::handle y, nb::handle variance, nb::handle
   }
   const FrozenNormProblem p = problem_of(upstream, channels_last, !y.is_none());
   const std::vector<float> factors = rounded(scales(variance, weight, p.channels, eps));
-  const int wanted = team(threads);
+  const int wanted = threads_of(threads);
   if (upstream.count() == 0) return;
   nb::gil_scoped_release release;
   kernels().frozen_norm_backward(p, upstream.data, result.data, factors.data(), out.data, wanted);

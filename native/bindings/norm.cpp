@@ -1,24 +1,21 @@
-// Layer norm and RMS norm for Python.
+// Layer norm and RMS norm for Python and for plans.
 #include "norm/norm.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <omp.h>
 
 #include <string>
 
 #include "bindings/array.h"
+#include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
-
-int team_of(int threads) {
-  if (threads < 0 || threads > 4096)
-    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
-  return threads > 0 ? threads : omp_get_max_threads();
-}
 
 // Adds an array that may be left out to the operands; None has no address.
 const void* row_of(nb::handle value, const char* name, long size, const Array& out, Array& keep) {
@@ -52,25 +49,10 @@ void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle s
   call.scale = row_of(scale, "scale", size, into, scales);
   call.shift = row_of(shift, "shift", size, into, shifts);
   call.y = into.data;
-  call.threads = team_of(threads);
+  call.threads = threads_of(threads);
   const NormProblem p = {from.count() / size, size, epsilon, centred, element};
   nb::gil_scoped_release release;
   kernels().normalize(p, call);
-}
-
-void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::size_t shift,
-                  std::size_t out, long rows, long size, double epsilon, bool centred,
-                  bool halves) {
-  const auto at = [](std::size_t address) { return reinterpret_cast<const void*>(address); };
-  NormCall call = {at(x),
-                   at(residual),
-                   at(scale),
-                   at(shift),
-                   reinterpret_cast<void*>(out),
-                   omp_get_max_threads()};
-  nb::gil_scoped_release release;
-  const Element element = halves ? Element::kBfloat16 : Element::kFloat32;
-  kernels().normalize({rows, size, epsilon, centred, element}, call);
 }
 
 }  // namespace
@@ -79,7 +61,15 @@ void bind_norm(nb::module_& m) {
   m.def("normalize", &normalize, nb::arg("x"), nb::arg("residual").none(), nb::arg("scale").none(),
         nb::arg("shift").none(), nb::arg("out"), nb::arg("epsilon"), nb::arg("centred"),
         nb::arg("dtype"), nb::arg("threads"));
-  m.def("normalize_at", &normalize_at);
+  // x, residual, scale, shift -> out.
+  m.def("norm", [](long rows, long size, double epsilon, bool centred, const std::string& dtype) {
+    const NormProblem p = {rows, size, epsilon, centred, element_of(dtype)};
+    return runnable([p](auto operands, auto results) {
+      kernels().normalize(p, {operands[0], operands[1], operands[2], operands[3], results[0],
+                              omp_get_max_threads()});
+      return true;
+    });
+  });
 }
 
 }  // namespace bestof

@@ -1,13 +1,12 @@
 // Steps of optimizers for Python.
 #include <nanobind/nanobind.h>
-#include <omp.h>
 
 #include <cfloat>
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "bindings/array.h"
+#include "bindings/execute.h"
 #include "bindings/module.h"
 #include "optim/lamb.h"
 
@@ -38,10 +37,8 @@ void lamb(nb::handle param, nb::handle grad, nb::handle exp_avg, nb::handle exp_
   expect_apart(m, "exp_avg", g, "grad");
   expect_apart(m, "exp_avg", v, "exp_avg_sq");
   expect_apart(v, "exp_avg_sq", g, "grad");
-  if (threads < 0 || threads > 4096)
-    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
   const LambProblem p = {x.count(), first, first_rest, second, second_rest, factor, term, decay};
-  const int team = threads > 0 ? threads : omp_get_max_threads();
+  const int team = threads_of(threads);
   std::vector<double> sums(2 * lamb_parts(p.count));
   nb::gil_scoped_release release;
   kernels().lamb_moments(p, x.floats(), g.floats(), m.floats(), v.floats(), sums.data(), team);

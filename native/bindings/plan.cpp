@@ -1,9 +1,11 @@
 // Convolutions with a fixed problem and algorithm, for Python and for the PyTorch module.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <omp.h>
 
 #include <string>
+#include <vector>
 
 #include "bindings/c_calls.h"
 #include "bindings/execute.h"
@@ -145,6 +147,25 @@ unsigned long long fingerprint(const void* memory, long bytes) {
   return kernels().fingerprint(memory, bytes, omp_get_max_threads());
 }
 
+// Runs a plan on addresses, for Python, which has checked them. 0 stands for null.
+void run_on(const Runnable& plan, const std::vector<std::size_t>& operands,
+            const std::vector<std::size_t>& results) {
+  constexpr std::size_t kMost = 8;
+  if (operands.size() > kMost || results.size() > kMost)
+    refuse("addresses: expected at most 8 operands and 8 results");
+  const void* read[kMost] = {};
+  void* written[kMost] = {};
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    read[i] = reinterpret_cast<const void*>(operands[i]);
+  for (std::size_t i = 0; i < results.size(); ++i) written[i] = reinterpret_cast<void*>(results[i]);
+  bool done;
+  {
+    nb::gil_scoped_release release;
+    done = plan.run_on(read, written, nullptr);
+  }
+  if (!done) refuse("scratch: memory is short");
+}
+
 constexpr CCalls kCalls = {run, turn, fingerprint};
 
 std::size_t address_of(const void* object) {
@@ -165,7 +186,9 @@ void bind_plan(nb::module_& m) {
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return plan.address(); });
-  nb::class_<Runnable>(m, "Runnable").def_prop_ro("address", &Runnable::address);
+  nb::class_<Runnable>(m, "Runnable")
+      .def("run", &run_on)
+      .def_prop_ro("address", &Runnable::address);
   m.def("fingerprint", &fingerprint_of);
   m.def("c_calls", [] { return address_of(&kCalls); });
 }

@@ -63,6 +63,16 @@ Element element_of(const std::string& name) {
   refuse("dtype: expected float32 or bfloat16; got " + name);
 }
 
+std::vector<std::tuple<std::string, std::string, std::string>> names_of(
+    const DtypeColumns& dtypes) {
+  std::vector<std::tuple<std::string, std::string, std::string>> named;
+  for (int i = 0; i < dtypes.count; ++i) {
+    const Dtypes& one = dtypes.rows[i];
+    named.emplace_back(name_of(one.operands), name_of(one.result), name_of(one.sums));
+  }
+  return named;
+}
+
 // Refuses shapes and numbers that no problem can have.
 void check_extents(const Shape& x, const Shape& w, const Shape& numbers) {
   constexpr long kMost =

@@ -1,6 +1,7 @@
 // Makes problems from the arguments of Python, and finds the algorithm that computes them.
 #pragma once
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/array.h"
@@ -17,6 +18,8 @@ Activation activation_of(const std::string& name);
 // Whether a larger argument may give a smaller result.
 bool may_fall(Activation activation, float slope);
 Element element_of(const std::string& name);
+// Returns the names of the types of operands, results and sums, a triple for each type.
+std::vector<std::tuple<std::string, std::string, std::string>> names_of(const DtypeColumns& dtypes);
 
 // `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
 Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,

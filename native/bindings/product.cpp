@@ -2,6 +2,7 @@
 #include "bindings/product.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 #include <omp.h>
@@ -88,8 +89,9 @@ std::vector<ProductPromise> promises(const Product& p, int threads) {
   for (int i = 0; i < kernels().product_count; ++i) {
     const ProductAlgorithm& row = kernels().products[i];
     if (!applies(row, p)) continue;
-    const ErrorBound error = {row.rounding.rms + row.error.rms * growth,
-                              row.rounding.maximum + row.error.maximum * growth};
+    const ErrorBound rounding = p.element == Element::kFloat32 ? row.rounding : ErrorBound{};
+    const ErrorBound error = {rounding.rms + row.error.rms * growth,
+                              rounding.maximum + row.error.maximum * growth};
     promised.push_back({row.name, error, row.pass->scratch_floats(p, false, threads) * 4,
                         2.0 * p.batch * p.rows * p.columns * p.depth, row.pass->pack != nullptr});
   }
@@ -159,7 +161,7 @@ void bind_rows(nb::module_& m) {
                    [](const ProductAlgorithm& row) { return row.accuracy == Accuracy::kRelaxed; })
       .def_ro("few_rows", &ProductAlgorithm::few_rows)
       .def_ro("least_rows", &ProductAlgorithm::least_rows)
-      .def_ro("bfloat16", &ProductAlgorithm::bfloat16)
+      .def_prop_ro("dtypes", [](const ProductAlgorithm& row) { return names_of(row.dtypes); })
       .def_ro("emulated", &ProductAlgorithm::emulated);
   nb::class_<ProductPromise>(m, "ProductPromise")
       .def_prop_ro("name", [](const ProductPromise& promise) { return promise.name; })

@@ -3,7 +3,9 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+#include <omp.h>
 
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
+#include "bindings/runnable.h"
 
 namespace bestof {
 namespace {
@@ -44,11 +47,6 @@ RotaryProblem make_rotary(const Array& x, const Array& cos, const Array& sin, El
           element};
 }
 
-void run_rotary(const RotaryProblem& p, const RotaryCall& call) {
-  nb::gil_scoped_release release;
-  kernels().rotate(p, call);
-}
-
 void rotary(nb::handle x, nb::handle cos, nb::handle sin, nb::handle out, const std::string& dtype,
             int threads) {
   const Element element = element_of(dtype);
@@ -60,36 +58,27 @@ void rotary(nb::handle x, nb::handle cos, nb::handle sin, nb::handle out, const 
   expect_apart(into, "out", from, "x");
   expect_apart(into, "out", c, "cos");
   expect_apart(into, "out", s, "sin");
-  run_rotary(p, {from.data, c.data, s.data, into.data, threads_of(threads)});
-}
-
-// Rotary position embedding whose shapes and strides were checked once.
-struct RotaryPlan {
-  RotaryProblem problem;
-  int threads;
-};
-
-void run_plan(const RotaryPlan& plan, std::size_t x, std::size_t cos, std::size_t sin,
-              std::size_t out) {
-  run_rotary(plan.problem, {reinterpret_cast<const void*>(x), reinterpret_cast<const void*>(cos),
-                            reinterpret_cast<const void*>(sin), reinterpret_cast<void*>(out),
-                            threads_of(plan.threads)});
+  const RotaryCall call = {from.data, c.data, s.data, into.data, threads_of(threads)};
+  nb::gil_scoped_release release;
+  kernels().rotate(p, call);
 }
 
 }  // namespace
 
 void bind_rotary(nb::module_& m) {
-  nb::class_<RotaryPlan>(m, "RotaryPlan")
-      .def("__init__",
-           [](RotaryPlan* self, const std::vector<Shape>& shapes, const std::vector<Shape>& strides,
-              const std::string& dtype, int threads) {
-             const char* names[] = {"x", "cos", "sin"};
-             Array arrays[3];
-             for (int i = 0; i < 3; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
-             new (self) RotaryPlan{make_rotary(arrays[0], arrays[1], arrays[2], element_of(dtype)),
-                                   threads};
-           })
-      .def("run", &run_plan);
+  // x, cos, sin -> out. Shapes and strides are checked once.
+  m.def("rotary_plan", [](const std::vector<Shape>& shapes, const std::vector<Shape>& strides,
+                          const std::string& dtype, int threads) {
+    const char* names[] = {"x", "cos", "sin"};
+    Array arrays[3];
+    for (int i = 0; i < 3; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
+    const RotaryProblem p = make_rotary(arrays[0], arrays[1], arrays[2], element_of(dtype));
+    return runnable([p, threads](auto operands, auto results) {
+      const int team = threads > 0 ? threads : omp_get_max_threads();
+      kernels().rotate(p, {operands[0], operands[1], operands[2], results[0], team});
+      return true;
+    });
+  });
   m.def("rotary", &rotary);
 }
 

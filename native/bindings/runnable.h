@@ -1,6 +1,8 @@
 // What every plan offers to callers without Python.
 #pragma once
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 namespace bestof {
 
@@ -26,5 +28,27 @@ class Runnable {
   // Returns the address that CCalls::run takes.
   std::size_t address() const { return reinterpret_cast<std::size_t>(this); }
 };
+
+// Returns a plan that calls `run` with the operands and the results. It packs nothing, and looks
+// the kernel up at each call, so it serves every instruction set. `run` returns false if memory is
+// short.
+template <class Run>
+std::unique_ptr<Runnable> runnable(Run run) {
+  struct Function final : Runnable {
+    Run run;
+    explicit Function(Run one) : run(std::move(one)) {}
+    bool run_on(const void* const* operands, void* const* results, const void*) const override {
+      return run(operands, results);
+    }
+  };
+  return std::make_unique<Function>(std::move(run));
+}
+
+inline const float* floats(const void* address) {
+  return static_cast<const float*>(address);
+}
+inline float* floats(void* address) {
+  return static_cast<float*>(address);
+}
 
 }  // namespace bestof

@@ -5,6 +5,7 @@
 // algorithm stands in conv/NAME.cpp, which defines `passes::NAME`. Nothing else names it.
 #pragma once
 #include "conv/domain.h"
+#include "conv/dtypes.h"
 #include "conv/problem.h"
 
 namespace bestof {
@@ -46,6 +47,7 @@ struct Algorithm {
   const char* name;
   const Passes* passes;
   Domain domain = {};
+  DtypeColumns dtypes = {};
   // Error of the sums, up to 512 channels; times sqrt(C / 512) above.
   ErrorBound error = {};
   Rounds rounds = Rounds::kNothing;
@@ -53,7 +55,6 @@ struct Algorithm {
   Accuracy accuracy = Accuracy::kFloat32;
   bool transforms = false;  // whether it multiplies transformed operands, to multiply less
   bool pools = false;       // whether its forward pass serves an epilogue that pools
-  bool bfloat16 = false;    // whether it takes tensors of bfloat16 as well
   bool parts = false;       // whether it multiplies float32 as parts of bfloat16
   bool emulated = false;    // whether this instruction set lacks the products that it is made of
   bool eager = false;       // whether PyTorch programs try it for each convolution
@@ -61,8 +62,8 @@ struct Algorithm {
 };
 
 inline bool applies(const Algorithm& algorithm, const Pass& pass, const Problem& p) {
-  return pass.run && (p.element == Element::kFloat32 || algorithm.bfloat16) &&
-         lies_in(algorithm.domain, p) && (!pass.supports || pass.supports(p));
+  return pass.run && algorithm.dtypes.take(p.element) && lies_in(algorithm.domain, p) &&
+         (!pass.supports || pass.supports(p));
 }
 
 }  // namespace bestof

@@ -29,7 +29,7 @@ BESTOF_INLINE Wide wide_dot(const double* coefficients, const Wide* in) {
 // Part of the rows of U: [row][input of the part][kPanel]. The rows of U themselves lie a power of
 // two apart for many layers, so vectors that were stored to all of them would fall into the same
 // sets of the caches and be written to memory twice (512 channels, 4x4 taps of stride 2: 55 ms in
-// place of MEASURE). Rows of a part are a cache line longer than needed, for the same reason.
+// place of 26). Rows of a part are a cache line longer than needed, for the same reason.
 template <long kRows, long kInputs>
 struct SpectrumPart {
   static constexpr long kStep = kInputs * kPanel + 64 / sizeof(float);

@@ -14,6 +14,11 @@
 //   transform_weights(view, u, threads)
 //   transform_input(p, t, order, x, first, count, from, to, v)               channels [from, to)
 //   transform_output(p, t, order, m, first, count, from, to, epilogue, y)    channels [from, to)
+// A kind of tile whose pass of the weight gradient is built has, beside that:
+//   AxisY, AxisX         the transforms along the axes
+//   kImages, kFewer      images along an axis, 1 or 2; how many taps fewer the second one has
+//   place(i, odd_row, odd_column)   the place of an image among those of frequency i
+//   transform_gradient(p, t, order, gradient, first, count, z)
 // Where kJoined is true, it has `prepare(t, v)`, which is called once for each thread, and
 // `multiply(p, t, tile, v, call)` in place of `transform_output`, which multiplies and writes the
 // results of one tile.
@@ -34,6 +39,8 @@ namespace BESTOF_TARGET {
 // Base of the kinds of tile that sum each frequency over the channels of one image.
 struct PlainTiles {
   static constexpr bool kJoined = false;
+  static constexpr long kImages = 1, kFewer = 0;
+  static constexpr long place(long, bool, bool) { return 0; }
   static constexpr long depth(long) { return 1; }
   static constexpr long depth_before(long xi) { return xi; }
   static long v_floats(const Problem& p) { return round_up(p.in_channels, kLanes) + 16; }

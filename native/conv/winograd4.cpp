@@ -1,5 +1,6 @@
 // Winograd F(4 x 4, 3 x 3).
 #include "conv/algorithms.h"
+#include "conv/winograd_square.h"
 #include "conv/winograd_weight.h"
 
 namespace bestof {
@@ -10,7 +11,7 @@ using Tiles = SquareTiles<4>;
 const Passes passes::winograd4 = {
     .forward = WinogradPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
-    .backward_weight = WinogradWeightPass<4>::pass(),
+    .backward_weight = WinogradWeightPass<Tiles>::pass(),
 };
 
 }  // namespace BESTOF_TARGET

@@ -39,8 +39,6 @@ template <class Y, class X>
 struct AxisTiles : PlainTiles {
   using AxisY = Y;
   using AxisX = X;
-  static constexpr long kImages = 1, kFewer = 0;
-  static constexpr long place(long, bool, bool) { return 0; }
   static constexpr long kRows = Y::kTile, kColumns = X::kTile, kStride = 1;
   static constexpr long kReadRows = Y::kAlpha, kReadColumns = X::kAlpha;
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha, kPlanes = kFrequencies,
@@ -127,6 +125,45 @@ struct AxisTiles : PlainTiles {
           for (int j = 0; j < X::kTile; ++j) {
             if (j < tile.columns) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
           }
+        }
+      }
+    }
+  }
+
+  // Computes Z = A dY AT of tiles [first, first + count). Results outside of the image are zeros in
+  // Z, so every tile has all frequencies.
+  static void transform_gradient(const Problem& p, const TilePlan& t, const Order& order,
+                                 const float* grad, long first, long count, float* block) {
+    const long out_row = p.out_width * p.out_channels;
+    for (long at = first; at < first + count; ++at) {
+      const Tile tile = tile_at(t, at);
+      float* z = block + order.place(at, tile) * t.m_stride;
+      const float* corner =
+          grad + ((tile.n * p.out_height + tile.y * Y::kTile) * p.out_width + tile.x * X::kTile) *
+                     p.out_channels;
+      for (long k = 0; k < p.out_channels; k += kLanes) {
+        const long lanes = smaller(p.out_channels - k, kLanes);
+        Vec half[Y::kAlpha][X::kTile];
+#pragma GCC unroll 8
+        for (int j = 0; j < X::kTile; ++j) {
+          Vec d[Y::kTile], o[Y::kAlpha];
+#pragma GCC unroll 8
+          for (int i = 0; i < Y::kTile; ++i) {
+            const float* pixel = corner + i * out_row + j * p.out_channels + k;
+            d[i] = i >= tile.rows || j >= tile.columns ? Vec{}
+                   : lanes == kLanes                   ? load(pixel)
+                                                       : load_first(pixel, lanes);
+          }
+          Y::output_adjoint(d, o);
+#pragma GCC unroll 10
+          for (int i = 0; i < Y::kAlpha; ++i) half[i][j] = o[i];
+        }
+#pragma GCC unroll 10
+        for (int i = 0; i < Y::kAlpha; ++i) {
+          Vec o[X::kAlpha];
+          X::output_adjoint(half[i], o);
+#pragma GCC unroll 10
+          for (int j = 0; j < X::kAlpha; ++j) store(z + (i * X::kAlpha + j) * t.m_step + k, o[j]);
         }
       }
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include "conv/weight_transform.h"
 #include "conv/winograd.h"
+#include "conv/winograd_gradient.h"
 #include "conv/winograd_transforms.h"
 
 namespace bestof {
@@ -15,6 +16,8 @@ inline double products_along(long results) {
 
 template <int M>
 struct SquareTiles : PlainTiles {
+  using AxisY = Winograd<M>;
+  using AxisX = Winograd<M>;
   static constexpr long kRows = M, kColumns = M, kReadRows = M + 2, kStride = 1;
   static constexpr long kFrequencies = (M + 2) * (M + 2), kPlanes = kFrequencies,
                         kProducts = kFrequencies;
@@ -29,7 +32,7 @@ struct SquareTiles : PlainTiles {
   using Order = ShortTilesOrder<M>;
 
   static void transform_weights(const WeightView& view, float* u, int threads) {
-    transform_axes_weights<Winograd<M>, Winograd<M>>(view, u, threads);
+    transform_axes_weights<AxisY, AxisX>(view, u, threads);
   }
   static void transform_input(const Problem& p, const TilePlan& t, const Order& order,
                               const float* x, long first, long count, long from, long to,
@@ -40,6 +43,10 @@ struct SquareTiles : PlainTiles {
                                const float* m, long first, long count, long from, long to,
                                const Epilogue& epilogue, float* y) {
     transform_square_output<M>(p, t, order, m, first, count, from, to, epilogue, y);
+  }
+  static void transform_gradient(const Problem& p, const TilePlan& t, const Order& order,
+                                 const float* grad, long first, long count, float* z) {
+    transform_square_gradient<M>(p, t, order, grad, first, count, z);
   }
   static double products(const Problem& p) {
     return products_along<M>(p.out_height) * products_along<M>(p.out_width) * p.batch;

@@ -1,17 +1,17 @@
-// Winograd tiles for kernels of stride 2. Even and odd rows and columns form four images of half the
-// size. Their kernels have half the taps along each axis, and stride 1: a 3x3 kernel has 2x2, 1x2,
-// 2x1 and 1x1 of them. Their products are summed in the domain of F(M, R).
+// Winograd tiles for kernels of stride 2. Even and odd rows and columns form four images of half
+// the size. Their kernels have half the taps along each axis, and stride 1: a 3x3 kernel has 2x2,
+// 1x2, 2x1 and 1x1 of them. Their products are summed in the domain of F(M, R).
 #pragma once
 #include "conv/winograd_axes.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Output o of one axis of a 3x3 kernel is even[o] w0 + even[o + 1] w2 + odd[o] w1. The kernel of one
-// tap gets a second tap of zero. Its transform is zero at infinity, so the odd rows have no product
-// there. That leaves (2M + 1)^2 products for M^2 results and a pair of channels; direct convolution
-// has 9 M^2. Of 4x4 kernels, the odd rows have as many taps as the even ones: (2M + 2)^2 products for
-// 16 M^2.
+// Output o of one axis of a 3x3 kernel is even[o] w0 + even[o + 1] w2 + odd[o] w1. The kernel of
+// one tap gets a second tap of zero. Its transform is zero at infinity, so the odd rows have no
+// product there. That leaves (2M + 1)^2 products for M^2 results and a pair of channels; direct
+// convolution has 9 M^2. Of 4x4 kernels, the odd rows have as many taps as the even ones: (2M +
+// 2)^2 products for 16 M^2.
 template <int M, int Taps>
 struct StridedTiles {
   static constexpr int kEven = (Taps + 1) / 2, kOdd = Taps / 2;  // taps of the images of an axis
@@ -115,6 +115,11 @@ struct StridedTiles {
                                const float* m, long first, long count, long from, long to,
                                const Epilogue& epilogue, float* y) {
     Results::transform_output(p, t, order, m, first, count, from, to, epilogue, y);
+  }
+
+  static void transform_gradient(const Problem& p, const TilePlan& t, const Order& order,
+                                 const float* grad, long first, long count, float* z) {
+    Results::transform_gradient(p, t, order, grad, first, count, z);
   }
 
   // U = G g G^T of each image's kernel, in double. Packed as

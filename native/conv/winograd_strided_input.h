@@ -2,9 +2,9 @@
 // convolutions.
 //
 // Even and odd rows and columns of the image form four images of half the size, which the stride
-// interleaves. Each is the convolution of one gradient of y with the taps of its own, which are half
-// of the kernel's along each axis. So V is computed once for the four, and their channels lie side
-// by side in the products.
+// interleaves. Each is the convolution of one gradient of y with the taps of its own, which are
+// half of the kernel's along each axis. So V is computed once for the four, and their channels lie
+// side by side in the products.
 #pragma once
 #include "conv/winograd_axes.h"
 
@@ -185,8 +185,7 @@ struct InterleavedTiles : PlainTiles {
       Wide g[kTaps];
 #pragma GCC unroll 8
       for (int r = 0; r < kTaps; ++r) {
-        const float* tap =
-            first + (2 * (kTaps - 1 - r) * Taps + 2 * (kTaps - 1 - s)) * channels;
+        const float* tap = first + (2 * (kTaps - 1 - r) * Taps + 2 * (kTaps - 1 - s)) * channels;
         if constexpr (kWhole) {
           g[r] = wide(tap);
         } else {
@@ -200,8 +199,7 @@ struct InterleavedTiles : PlainTiles {
     for (int i = 0; i < kAlpha; ++i) {
 #pragma GCC unroll 10
       for (int j = 0; j < kAlpha; ++j) {
-        store_rounded(to + (i * kAlpha + j) * step,
-                      wide_dot<kTaps>(Axis::kMatrices.g[j], half[i]));
+        store_rounded(to + (i * kAlpha + j) * step, wide_dot<kTaps>(Axis::kMatrices.g[j], half[i]));
       }
     }
   }

@@ -27,6 +27,7 @@ struct ProductPass {
 struct ProductAlgorithm {
   const char* name;
   const ProductPass* pass;
+  DtypeColumns dtypes = {};
   // Error of the sums, up to a depth of 512; times sqrt(depth / 512) above.
   ErrorBound error = {};
   Rounds rounds = Rounds::kNothing;
@@ -34,13 +35,12 @@ struct ProductAlgorithm {
   Accuracy accuracy = Accuracy::kFloat32;
   bool few_rows = false;  // whether the result has at most kFewRowsMost rows, or columns
   long least_rows = 1;    // of the result, from which it may be the fastest; it computes any
-  bool bfloat16 = false;  // whether it takes matrices of bfloat16 as well
   bool emulated = false;  // whether this instruction set lacks the products that it is made of
 };
 
 inline bool applies(const ProductAlgorithm& algorithm, const Product& p) {
   const bool few = p.rows <= kFewRowsMost || p.columns <= kFewRowsMost;
-  return (p.element == Element::kFloat32 || algorithm.bfloat16) && (!algorithm.few_rows || few);
+  return algorithm.dtypes.take(p.element) && (!algorithm.few_rows || few);
 }
 
 }  // namespace bestof

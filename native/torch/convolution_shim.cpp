@@ -106,7 +106,8 @@ ConvolutionShim::~ConvolutionShim() {
 
 bool ConvolutionShim::put_in(const char* key) {
   if (library != nullptr) return false;
-  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.shim", 0, &library) != 0) {
+  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.backends.shim", 0,
+                                           &library) != 0) {
     library = nullptr;
     return false;
   }

@@ -1,7 +1,7 @@
 // The states of the program in which PyTorch's own kernels answer every call. The stable interface
 // lacks them, so the C++ functions are found by their names in the library.
 //
-// `bestof/torch/guards.py` has the same rows for kernels in Python, and says which other states
+// `bestof/torch/ops/guards.py` has the same rows for kernels in Python, and says which other states
 // PyTorch's dispatcher handles before a kernel is called. A test compares both.
 #pragma once
 

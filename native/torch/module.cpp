@@ -1,4 +1,4 @@
-// The Python module bestof.torch._shim; _shim.pyi says what is in it.
+// The Python module bestof.torch.backends._shim; _shim.pyi says what is in it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
@@ -101,6 +101,19 @@ std::shared_ptr<shim::Native> make_native_plan(
       std::move(forms), shim::PackedOperand{place, key, elements});
 }
 
+// Runs a kernel on memory at addresses, 0 for an absent operand, without Python's lock. Returns
+// false if the kernel refuses.
+bool write_results(const shim::Native& native, const std::vector<std::size_t>& operands,
+                   const std::vector<std::size_t>& results) {
+  std::vector<const void*> read;
+  std::vector<void*> written;
+  for (const std::size_t one : operands) read.push_back(at(one));
+  for (const std::size_t one : results) written.push_back(const_cast<void*>(at(one)));
+  const nb::gil_scoped_release release;
+  return native.write(read.data(), static_cast<int>(read.size()), written.data(),
+                      static_cast<int>(written.size()));
+}
+
 // Ends with the Python object that has it.
 struct Loan {
   shim::Lent* lent;
@@ -186,10 +199,14 @@ NB_MODULE(_shim, module) {
       .def(nb::new_([] { return std::make_shared<shim::Count>(); }))
       .def("__next__", [](shim::Count& count) { ++count.calls; })
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
-  nb::class_<shim::Native>(module, "Native").def_prop_ro("packed", [](const shim::Native& native) {
-    const int place = native.packed();
-    return place == shim::Native::NONE ? nb::object(nb::none()) : nb::object(nb::int_(place));
-  });
+  nb::class_<shim::Native>(module, "Native")
+      .def_prop_ro("packed",
+                   [](const shim::Native& native) {
+                     const int place = native.packed();
+                     return place == shim::Native::NONE ? nb::object(nb::none())
+                                                        : nb::object(nb::int_(place));
+                   })
+      .def("write", &write_results);
   module.def("native_convolution", &make_native_convolution);
   module.def("native_plan", &make_native_plan);
   module.def("onednn_product", []() -> std::shared_ptr<shim::Native> {

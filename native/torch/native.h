@@ -19,6 +19,9 @@ class Native {
   // or has changed since.
   virtual bool run(LentWeights& lent, const stable::Tensor* operands,
                    stable::Tensor* results) const = 0;
+  // Writes the results to the memory of the caller, for operands by their addresses, null where one
+  // is absent. Returns false, without a result, if memory is short or the kernel cannot do this.
+  virtual bool write(const void* const*, int, void* const*, int) const { return false; }
   // Returns the place of the operand that it reads packed, as Python lends it; NONE for none.
   static constexpr int NONE = -1;
   virtual int packed() const { return NONE; }

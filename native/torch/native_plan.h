@@ -44,6 +44,7 @@ class NativePlan final : public Native {
 
   bool run(LentWeights& lent, const stable::Tensor* operands,
            stable::Tensor* results) const override;
+  bool write(const void* const* operands, int given, void* const* results, int made) const override;
   int packed() const override { return packed_.key != 0 ? packed_.place : NONE; }
 
  private:

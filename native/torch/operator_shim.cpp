@@ -26,7 +26,8 @@ OperatorShim::~OperatorShim() {
 
 bool OperatorShim::put_in(const char* key) {
   if (library_ != nullptr) return false;
-  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.shim", 0, &library_) != 0) {
+  if (stable::aoti_torch_library_init_impl("aten", key, "bestof.torch.backends.shim", 0,
+                                           &library_) != 0) {
     library_ = nullptr;
     return false;
   }

@@ -32,6 +32,11 @@ int32_t dtype_of(stable::Tensor tensor) {
   return stable::aoti_torch_get_dtype(tensor, &dtype) == 0 ? dtype : -1;
 }
 
+// Returns whether operands of a dtype can be multiplied with sums in float32.
+bool is_multiplied(int32_t dtype) {
+  return dtype == stable::FLOAT32 || dtype == stable::BFLOAT16 || dtype == stable::FLOAT16;
+}
+
 // In floating point, because sizes of expanded tensors may have any product.
 double elements_of(const int64_t* sizes, int64_t dimensions) {
   double found = 1.0;
@@ -62,11 +67,10 @@ bool is_plain(const Layout& matrices, bool is_batched) {
          (!is_batched || matrices.sizes[0] == 1 || matrices.strides[0] > 0);
 }
 
-bool is_bias(stable::Tensor bias, int64_t columns) {
+bool is_bias(stable::Tensor bias, int64_t columns, int32_t dtype) {
   Layout layout;
-  return dtype_of(bias) == stable::FLOAT32 && layout.read_sizes(bias, 1) &&
-         layout.read_strides(bias) && layout.sizes[0] == columns &&
-         (layout.strides[0] == 1 || columns == 1);
+  return dtype_of(bias) == dtype && layout.read_sizes(bias, 1) && layout.read_strides(bias) &&
+         layout.sizes[0] == columns && (layout.strides[0] == 1 || columns == 1);
 }
 
 bool is_product(const OperatorCall& call, double least) {
@@ -80,9 +84,10 @@ bool is_product(const OperatorCall& call, double least) {
   const double work =
       elements_of(left.sizes, dimensions) * static_cast<double>(depth[1]);  // depth[1]: columns
   if (work < least) return false;  // first, because small products are many
-  return dtype_of(a) == stable::FLOAT32 && dtype_of(b) == stable::FLOAT32 && left.read_strides(a) &&
+  const int32_t dtype = dtype_of(a);
+  return is_multiplied(dtype) && dtype_of(b) == dtype && left.read_strides(a) &&
          right.read_strides(b) && is_plain(left, is_batched) && is_plain(right, is_batched) &&
-         (bias == nullptr || is_bias(bias, depth[1]));
+         (bias == nullptr || is_bias(bias, depth[1], dtype));
 }
 
 // `first` is the place of q.
@@ -93,7 +98,7 @@ bool is_attention(const OperatorCall& call, double least, int first) {
   if (!queries.read_sizes(q, DIMENSIONS) || !keys.read_sizes(k, DIMENSIONS)) return false;
   const double work = elements_of(queries.sizes, DIMENSIONS) * static_cast<double>(keys.sizes[2]);
   const int32_t dtype = dtype_of(q);
-  if (work < least || (dtype != stable::FLOAT32 && dtype != stable::BFLOAT16)) return false;
+  if (work < least || !is_multiplied(dtype)) return false;
   // The arguments end with dropout, causal, mask and scale.
   const Argument& dropout = call.argument(call.argument_count() - 4);
   const Argument& scale = call.argument(call.argument_count() - 1);

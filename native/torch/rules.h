@@ -24,9 +24,10 @@ struct Rule {
 // Returns null for an unknown name.
 //
 // "elements": the work is the elements of the largest operand.
-// "product": (operation, bias, a, b) of dense float32 matrices; the work is their multiply-adds.
-// "attention": (q, k, v, ...) and "attention backward": (gradient, q, k, v, ...) in float32 or
-//     bfloat16, without dropout; the work is the multiply-adds of one of both products.
+// "product": (operation, bias, a, b) of dense matrices in float32, bfloat16 or float16; the work is
+//     their multiply-adds.
+// "attention": (q, k, v, ...) and "attention backward": (gradient, q, k, v, ...) in these types,
+//     without dropout; the work is the multiply-adds of one of both products.
 const Rule* find_rule(const char* name);
 
 }  // namespace shim

@@ -19,7 +19,8 @@ using Library = struct OpaqueLibrary*;
 // is given.
 using Kernel = void (*)(Value* stack, uint64_t arguments, uint64_t results);
 
-constexpr int32_t FLOAT32 = 6, BFLOAT16 = 15, CPU = 0;  // of c10/core/ScalarType.h and DeviceType.h
+// Of c10/core/ScalarType.h and DeviceType.h.
+constexpr int32_t FLOAT16 = 5, FLOAT32 = 6, BFLOAT16 = 15, CPU = 0;
 
 // The release whose conventions for values the kernels here follow: 2.13.
 constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);

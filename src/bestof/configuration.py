@@ -31,6 +31,8 @@ class Configuration:
         product: whether matrix products are chosen too. attention: whether attention is. without:
         names of other operations that are left to PyTorch, such as "average pooling".
     `memory`: keep_freed: whether freed memory stays in the process.
+    `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
+        whether waiting threads sleep soon while other processes want the same processors.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
@@ -47,6 +49,8 @@ class Configuration:
     attention: bool = True
     without: tuple[str, ...] = ()
     keep_freed: bool = True
+    fit_threads: bool = True
+    watch_neighbours: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
     seconds: float = 30.0
@@ -187,7 +191,11 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     return least, most
 
 
-_FIELDS = {(section, "enable"): section for section in ("dataloader", "layout", "ranks")}
+_FIELDS = {
+    **{(section, "enable"): section for section in ("dataloader", "layout", "ranks")},
+    ("threads", "fit"): "fit_threads",
+    ("threads", "neighbours"): "watch_neighbours",
+}
 """The fields of `Configuration` with names that differ from their keys."""
 
 _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
@@ -201,6 +209,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "without": _parse_names,
     },
     "memory": {"keep_freed": _parse_switch},
+    "threads": {"fit": _parse_switch, "neighbours": _parse_switch},
     "dataloader": {
         "enable": _parse_switch,
         "tuning_steps": _parse_steps,

@@ -1,4 +1,4 @@
-"""Finds how many processors and how much memory the process may use.
+"""Finds how many processors, how much memory and how many threads the process may use.
 
 Three things limit the processors: the machine, the affinity of the process, and the quota of its
 control group. In a container, one of them is not enough: 64 processors may be visible while the
@@ -41,19 +41,42 @@ def processors(root: Path = Path("/")) -> Processors:
     return Processors(allowed, _quota(root))
 
 
-def processors_of_a_rank() -> int:
-    """Return this rank's share of the usable processors.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many threads this process can run at once, and in words what allows no more."""
 
-    torchrun says how many ranks share the machine.
-    """
-    try:
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    except ValueError:
-        ranks = 1
-    usable = processors().usable
+    threads: int
+    limit: str
+
+
+def room_for_threads() -> Room:
+    """Return the room of this process: of this rank, if a launcher has started several."""
+    own = processors()
+    allowed, machine = len(own.allowed), os.cpu_count() or 1
+    if own.quota is not None and own.usable < allowed:
+        limit = f"the quota of its control group is {own.quota:g} processors"
+    else:
+        limit = f"the process may run on {allowed} of the machine's {machine} processors"
+    ranks = _ranks_here()
     # If ranks are pinned, the affinity already is the share.
-    pinned = len(processors().allowed) < (os.cpu_count() or 1)
-    return usable if pinned else max(1, usable // max(1, ranks))
+    if ranks == 1 or allowed < machine:
+        return Room(own.usable, limit)
+    share = max(1, own.usable // ranks)
+    return Room(share, f"{ranks} ranks share {own.usable} processors")
+
+
+def processors_of_a_rank() -> int:
+    """Return this rank's share of the usable processors."""
+    return room_for_threads().threads
+
+
+def _ranks_here() -> int:
+    """Return how many ranks share the machine, as torchrun or MPI say; 1 if neither does."""
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return max(1, int(text))
+    return 1
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
@@ -70,6 +93,16 @@ def available_memory(root: Path = Path("/")) -> int | None:
             # Files that were read or written count as used, but make room when it is needed.
             held = max(0, int(used) - _cached_files(folder))
             found.append(max(0, int(most) - held))
+    return min(found, default=None)
+
+
+def room_for_tasks(root: Path = Path("/")) -> int | None:
+    """Return how many processes and threads the control groups still allow; None: no limit."""
+    found = []
+    for folder in _groups(root, "pids"):
+        most, present = _text(folder / "pids.max"), _text(folder / "pids.current")
+        if most and present and most.isdigit() and present.isdigit():
+            found.append(max(0, int(most) - int(present)))
     return min(found, default=None)
 
 

@@ -18,7 +18,7 @@ SOURCE = Path(bestof.__file__).parent
 OWNERS = {
     "bestof.kernels._native": "kernels/",
     "bestof.selection._hot_path": "selection/hot_path.py",
-    "bestof.torch._shim": "torch/shim.py",
+    "bestof.torch.backends._shim": "torch/backends/shim.py",
 }
 
 

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("scipy")
 pytest.importorskip("torch")
 
-from bestof.torch.convolution import estimate
-from bestof.torch.convolution.catalogue import CATALOGUES
+from bestof.torch.ops.convolution import estimate
+from bestof.torch.ops.convolution.passes import PASSES
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "cost_model"
 FILES = sorted(FOLDER.glob("*.csv"))
@@ -38,11 +38,7 @@ def test_there_is_data() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_program_predicts_what_the_code_estimates(fit: ModuleType, file: Path) -> None:
-    rows = {
-        (catalogue.direction, row.name): row
-        for catalogue in CATALOGUES
-        for row in catalogue.alternatives
-    }
+    rows = {(catalogue.direction, row.name): row for catalogue in PASSES for row in catalogue.rows}
     samples = fit.read(file)
     assert len(samples) > 300
     assert {one.alternative for one in samples} > {"as is", "im2row", "fft", "native winograd4"}

@@ -25,12 +25,19 @@ TEXTS = sorted(
     for path in (ROOT.glob("*.md") if folder == "." else (ROOT / folder).rglob("*.*"))
     if path.suffix in {".md", ".py", ".toml", ".cfg", ".sh", ".txt"}
 )
+TEXTS += [ROOT / name for name in ("CITATION.cff", "pyproject.toml", "Makefile")]
 
 
 def test_the_metadata_are_those_that_messages_name() -> None:
     installed = metadata.metadata(distribution.NAME)
     assert installed["Name"] == distribution.NAME
     assert installed["Version"] == distribution.VERSION == bestof.__version__
+
+
+def test_the_citation_names_this_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {distribution.VERSION}\n" in text
+    assert distribution.NAME in text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bestof import BestOf
-from bestof.selection.passes.winner import NEVER
+from bestof.selection.passes import NEVER
 from bestof.selection.state.journal import DriftEntry
 from bestof.selection.state.sample_interval import FIRST, calls_between
 from bestof.selection.trials.trial import detours

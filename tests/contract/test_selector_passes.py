@@ -18,7 +18,7 @@ import pytest
 
 from bestof import BestOf
 from bestof.selection.hot_path import HotPath, NativeHotPath, PythonHotPath
-from bestof.selection.passes.winner import PASSES_KEPT
+from bestof.selection.passes import PASSES_KEPT
 from bestof.selection.state.journal import DriftEntry
 from bestof.selection.trials.trial import detours
 

@@ -33,16 +33,19 @@ from bestof.selection import BestOf
 from bestof.selection.state import registry
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trials.trial import current_trial, detours
-from bestof.torch.convolution.alternative import DIRECT, Alternative
-from bestof.torch.device import CPU
+from bestof.torch.backends.device import CPU
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.attention.attention import Attention
 from bestof.torch.ops.attention.backward import AttentionBackward
 from bestof.torch.ops.attention.forward import AttentionForward
+from bestof.torch.ops.bound import DIRECT
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, channels_last
 from bestof.torch.ops.product.product import Product
 from bestof.torch.ops.row import Row
-from bestof.torch.override import ConvolutionOverride
 
 PLANTED = "planted"
 # What trials take by the clock of these selectors. Names that are not here take 5 seconds.
@@ -150,23 +153,18 @@ def _wrong(right: Tensor) -> Tensor:
 
 
 def _planted_convolutions() -> ConvolutionOverride:
-    catalogues = []
-    for catalogue in CPU.catalogues:
-        first = catalogue.alternatives[0]
+    parts = []
+    for one in PASSES:
+        first = one.rows[0]
 
-        def function(*args: Any, first: Alternative = first) -> Tensor:
+        def function(*args: Any, first: Pass = first) -> Tensor:
             return _wrong(first.function(*args))
 
-        planted = Alternative(PLANTED, function, lambda _: True, DIRECT)
-        rows = [*catalogue.alternatives[:1], planted]
-        rows += [row for row in catalogue.alternatives if row.name in ("native direct", "im2row")]
-        catalogues.append(replace(catalogue, alternatives=tuple(rows)))
-    before = CPU.catalogues
-    object.__setattr__(CPU, "catalogues", tuple(catalogues))  # the override asks for this very one
-    try:
-        return ConvolutionOverride()
-    finally:
-        object.__setattr__(CPU, "catalogues", before)
+        bound = promise(DIRECT, one.direction)
+        planted = Row(PLANTED, function, bound=bound, accuracy="float32")
+        rows = [row for row in one.rows if row.name in ("native direct", "im2row")]
+        parts.append(Override(type(one)(CPU, (first, planted, *rows))))
+    return ConvolutionOverride(CPU, parts)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from bestof.recipe.file import Comparison, Recipe, read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.selection.state.earlier_race import EarlierRace
-from bestof.torch.ranks.entry import parse_place
+from bestof.torch.process.ranks.entry import parse_place
 
 _SECONDS = 60
 _TAG = "<script>alert(1)</script>"

@@ -86,3 +86,11 @@ def test_invalid_plans() -> None:
     for numbers in ((0, 1, 1), (1, 0, 1), (1, 1, 2**41)):
         with pytest.raises(KernelError, match="outer, size, inner: expected"):
             SoftmaxPlan(*numbers)
+
+
+def test_a_plan_takes_no_more_addresses_than_a_call_has() -> None:
+    plan = SoftmaxPlan(1, 2).runnable()
+    with pytest.raises(KernelError, match="at most 8 operands and 8 results"):
+        plan.run(range(1, 10), (1,))
+    with pytest.raises(TypeError):
+        plan.run(("x",), (1,))  # type: ignore[arg-type]

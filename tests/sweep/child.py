@@ -33,14 +33,12 @@ import problems  # noqa: E402
 import right_plans  # noqa: E402
 from fenced_memory import at_the_end  # noqa: E402  numerics/
 
-from bestof.torch.convolution.alternative import (  # noqa: E402
-    BFLOAT16_INSIDE,
-    Alternative,
-    ErrorBound,
-)
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue  # noqa: E402
-from bestof.torch.convolution.originals import Originals  # noqa: E402
-from bestof.torch.convolution.problem import ConvProblem  # noqa: E402
+from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound  # noqa: E402
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass  # noqa: E402
+from bestof.torch.ops.convolution.direction import Pass  # noqa: E402
+from bestof.torch.ops.convolution.originals import Originals  # noqa: E402
+from bestof.torch.ops.convolution.passes import PASSES  # noqa: E402
+from bestof.torch.ops.convolution.problem import ConvProblem  # noqa: E402
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, Pooled  # noqa: E402
 from bestof.torch.ops.product.originals import Originals as Products  # noqa: E402
 from bestof.torch.ops.product.problem import ProductProblem  # noqa: E402
@@ -154,7 +152,7 @@ def convolution(seed: int, index: int) -> Iterator[Case]:
     given, expected = _passes(problem, index)
     # Without the dispatcher, which would ask bestof where it is enabled.
     originals = Originals(_aten.convolution.default, _aten.convolution_backward.default)
-    for catalogue in CATALOGUES:
+    for catalogue in PASSES:
         at = problem
         if catalogue.direction != "forward":
             at = problem._replace(bias=False, grad_layout="channels_first")
@@ -167,16 +165,16 @@ def convolution(seed: int, index: int) -> Iterator[Case]:
 
 def _try(
     originals: Originals,
-    catalogue: Catalogue,
-    row: Alternative,
+    catalogue: Conv2dPass,
+    row: Pass,
     problem: ConvProblem,
     operands: tuple[Tensor, ...],
     expected: tuple[Tensor, Tensor],
 ) -> str:
     """Return what is wrong with the result of an alternative, or with its time."""
-    first = catalogue.alternatives[0].function
+    first = catalogue.rows[0].function
     begin = time.perf_counter()
-    result = row.function(originals, *operands, problem)
+    result = row.function(originals, problem, *operands)
     seconds = time.perf_counter() - begin
     bound = catalogue.bound(row, problem)
     if problem.dtype == "bfloat16" and row.bound is None and row.name != "float32":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Literal, NamedTuple
 
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64)
 KERNELS = (1, 1, 1, 2, 3, 3, 3, 4, 5, 7)

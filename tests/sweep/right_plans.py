@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 from unittest import mock
@@ -17,11 +18,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import bestof.torch as bt
 from bestof.errors import BestofError, BestofWarning
-from bestof.torch.distance import differences, rms
+from bestof.torch.ops import table
+from bestof.torch.ops.activation import activation
+from bestof.torch.ops.distance import differences, rms
+from bestof.torch.ops.norm import layer_norm_problem
+from bestof.torch.ops.softmax import softmax
 from bestof.torch.plan import optimized
 from bestof.torch.plan.algorithms.table import applicable
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.row_step import RowProblem
 
 _RUNS = 16
 _QUANTILE = 7.642
@@ -49,11 +55,30 @@ def settled_by(random: Random) -> Callable[[Program, Sequence[Tensor]], None]:
         for choice in program.choices.values():
             if isinstance(choice.problem, FusedProblem):
                 choice.settle(random.choice(applicable(choice.problem)))
+            elif isinstance(choice.problem, RowProblem):
+                rows = [row.name for row in choice.problem.operation.rows]
+                choice.settle(random.choice([name for name in rows if choice.can_run(name)]))
             else:
                 choice.settle(random.choice(("native", "native", "pytorch")))
         program.bind_anew()
 
     return settle
+
+
+@contextmanager
+def of_any_size() -> Iterator[None]:
+    """Let rows of operations compute small calls too."""
+    limits: list[tuple[Any, str]] = [
+        (softmax, "LEAST"),
+        (activation, "LEAST"),
+        (activation, "LEAST_TANH"),
+        (layer_norm_problem, "LEAST"),
+        *((one, "least") for one in table.OPERATIONS),
+    ]
+    with ExitStack() as stack:
+        for holder, name in limits:
+            stack.enter_context(mock.patch.object(holder, name, 1))
+        yield
 
 
 def complaint(model: nn.Module, example: Tensor, random: Random) -> str:
@@ -65,7 +90,7 @@ def complaint(model: nn.Module, example: Tensor, random: Random) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            with mock.patch.object(optimized, "tune", settled_by(random)):
+            with mock.patch.object(optimized, "tune", settled_by(random)), of_any_size():
                 plan = bt.optimize(model, (example,))
         except BestofError as error:
             return f"refused: {str(error)[:300]}"

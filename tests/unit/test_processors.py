@@ -10,9 +10,12 @@ import pytest
 from bestof import processors as module
 from bestof.processors import (
     Processors,
+    Room,
     available_memory,
     processors,
     processors_of_a_rank,
+    room_for_tasks,
+    room_for_threads,
 )
 
 
@@ -55,6 +58,23 @@ def test_the_tightest_of_affinity_and_quota_holds() -> None:
                 "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000",
                 "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1",
                 "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            2.0,
+        ),
+        (  # a group inside of a group with the tighter quota, version 1
+            {
+                "proc/self/cgroup": "7:cpu:/pod/job\n0::/pod/job\n",
+                "sys/fs/cgroup/cpu/pod/job/cpu.cfs_quota_us": "400000",
+                "sys/fs/cgroup/cpu/pod/job/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "50000",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "50000",
+            },
+            1.0,
+        ),
+        (  # a container that sees the host's path, and its own group at the top
+            {
+                "proc/self/cgroup": "0::/../../kubepods/1\n",
+                "sys/fs/cgroup/cpu.max": "200000 100000\n",
             },
             2.0,
         ),
@@ -135,3 +155,34 @@ def test_ranks_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5})))
     assert processors_of_a_rank() == 2
+
+
+def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def room(limits: Processors) -> Room:
+        monkeypatch.setattr(module, "processors", lambda: limits)
+        return room_for_threads()
+
+    eight = frozenset(range(8))
+    quota = "the quota of its control group is 2.5 processors"
+    assert room(Processors(eight, 2.5)) == Room(2, quota)
+    affinity = "the process may run on 3 of the machine's 8 processors"
+    assert room(Processors(frozenset({1, 2, 3}), 4.0)) == Room(3, affinity)
+    assert room(Processors(frozenset({1, 2, 3}))) == Room(3, affinity)
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+    assert room(Processors(eight, 4.0)) == Room(2, "2 ranks share 4 processors")
+
+
+def test_the_room_for_threads_of_all_groups_around_is_read(tmp_path: Path) -> None:
+    assert room_for_tasks(tmp_path) is None
+    files = {
+        "proc/self/cgroup": "0::/a/b\n",
+        "sys/fs/cgroup/a/b/pids.max": "max",
+        "sys/fs/cgroup/a/b/pids.current": "7",
+        "sys/fs/cgroup/a/pids.max": "100",
+        "sys/fs/cgroup/a/pids.current": "60",
+    }
+    assert room_for_tasks(written(tmp_path, files)) == 40

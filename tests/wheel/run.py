@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MEGABYTES = 10.0
 REACH = 60.0  # seconds from the installation of the wheel to the end of the first tuned step
-MODULES = ("bestof/selection/_hot_path", "bestof/kernels/_native", "bestof/torch/_shim")
+MODULES = ("bestof/selection/_hot_path", "bestof/kernels/_native", "bestof/torch/backends/_shim")
 
 
 class Environment:

@@ -16,7 +16,7 @@ from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
 from bestof.selection.best_of import BestOf
 from bestof.selection.hot_path import PythonHotPath
-from bestof.selection.passes.winner import PythonWinner
+from bestof.selection.passes import PythonWinner
 from bestof.selection.policies import Drift, Race, Rounds
 from bestof.selection.policies.policy import Policy
 from bestof.selection.state.journal import TrialEntry

@@ -13,11 +13,10 @@ from bestof.bench.burst import burst
 from bestof.bench.quartiles import Quartiles
 from bestof.bench.row_time import RowTime
 from bestof.errors import InvalidArgument
-from bestof.torch.dispatch.operation_verifier import OperationVerifier
-from bestof.torch.dispatch.tried import Tried
 from bestof.torch.ops import table
 from bestof.torch.ops.operation import Call, Operation
-from bestof.torch.row_verifier import Expected
+from bestof.torch.rows.operation_verifier import OperationVerifier
+from bestof.torch.rows.row_verifier import Expected
 
 
 def measure_operations(
@@ -90,7 +89,7 @@ def _runs(
     return {
         row.name: lambda name=row.name: verifier.run(name, 0, args)  # type: ignore[misc]
         for row in operation.rows
-        if Tried(row)(call.problem)
+        if row.is_tried(call.problem)
     }
 
 

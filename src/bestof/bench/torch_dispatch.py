@@ -22,11 +22,11 @@ from bestof.bench.call_time import CallTime
 from bestof.bench.quartiles import Quartiles
 from bestof.configuration import Configuration
 from bestof.errors import InvalidArgument
-from bestof.torch.convolution.originals import originals
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.convolution.originals import originals
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.product import Product
-from bestof.torch.override import ConvolutionOverride
 
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
 _WARM = 200  # calls after which no problem is looked into any more

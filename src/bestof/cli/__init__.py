@@ -34,6 +34,7 @@ COMMANDS = (
     Command("profile", "bestof.cli.profile", "show where the time of a PyTorch program goes"),
     Command("project", "bestof.cli.project", "show how fast a profiled step could be"),
     Command("compare", "bestof.cli.compare", "show what differs between two profiles"),
+    Command("doctor", "bestof.cli.doctor", "find the traps that slow this machine or a program"),
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 

@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from bestof.bench.convolution.alternatives import PASSES, measure_conv
+from bestof.bench.convolution.alternatives import measure_conv
 from bestof.cli import bench_conv_peers
 from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
-from bestof.torch.convolution.problem import parse_conv
+from bestof.torch.ops.convolution.direction import DIRECTIONS
+from bestof.torch.ops.convolution.problem import parse_conv
 from bestof.view.bench.alternatives import alternatives_table
 from bestof.view.bench.table import print_tables
 
@@ -29,7 +30,7 @@ def call(argv: Sequence[str]) -> int:
     if "--peers" in argv:
         return bench_conv_peers.call(argv)
     options = _parser().parse_args(argv)
-    passes = PASSES if options.passes is None else passes_of(options.passes, PASSES)
+    passes = DIRECTIONS if options.passes is None else passes_of(options.passes, DIRECTIONS)
     for notation in options.convolution:
         parse_conv(notation)  # check all before measuring the first
     results = [

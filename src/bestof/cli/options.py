@@ -11,7 +11,7 @@ from typing import Any
 from bestof.errors import InvalidArgument
 from bestof.whole_file import check_replaceable
 
-_PROBLEMS_SHOWN = 1000  # a table of 100,000 took 35 s to draw, and no one reads it
+PROBLEMS_SHOWN = 1000  # a table of 100,000 took 35 s to draw, and no one reads it
 
 
 def parser_of(command: str, description: str, epilog: str, **more: Any) -> argparse.ArgumentParser:
@@ -88,7 +88,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--limit",
         metavar="N",
         type=int,
-        default=_PROBLEMS_SHOWN,
+        default=PROBLEMS_SHOWN,
         help="show at most N problems; 0: all (default: %(default)s)",
     )
 

@@ -37,7 +37,7 @@ from bestof.profile.trace import write_trace
 from bestof.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from bestof.profile.schedule import Schedule
+    from bestof.profile.recording.schedule import Schedule
 
 _EPILOG = """\
 Everything after the script belongs to the script. Its output stays as it is;
@@ -144,7 +144,7 @@ def _begin(title: str, options: argparse.Namespace, schedules: list[Schedule]) -
             import bestof.torch as integration  # noqa: PLC0415 - the program has imported torch
 
             integration.enable()
-        from bestof.profile.schedule import Schedule  # noqa: PLC0415 - as above
+        from bestof.profile.recording.schedule import Schedule  # noqa: PLC0415 - as above
 
         schedule = Schedule(title, options.skip, options.steps, options.dispatch)
         schedule.start()

@@ -18,18 +18,18 @@ from bestof.cli.profile_tables import OTHERS, peak_lines
 from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
-from bestof.profile.benchdnn import benchdnn_line
-from bestof.profile.line import Line
-from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
-from bestof.profile.problem import Problem
-from bestof.profile.projection import (
+from bestof.profile.projection.benchdnn import benchdnn_line
+from bestof.profile.projection.measured import Kept
+from bestof.profile.projection.problem import Problem
+from bestof.profile.projection.projection import (
     CEILINGS,
     Projection,
     problems_of,
     project,
 )
 from bestof.profile.steady import steady_of
+from bestof.profile.verbose.line import Line
 from bestof.view.columns import columns
 
 _EPILOG = """\

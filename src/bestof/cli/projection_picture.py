@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bestof.profile.problem import Problem
-from bestof.profile.projection import CEILINGS, Projection
+from bestof.profile.projection.problem import Problem
+from bestof.profile.projection.projection import CEILINGS, Projection
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 _REST = "(not replayed)"

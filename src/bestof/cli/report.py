@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from bestof import selection
 from bestof.cli.kept import kept
-from bestof.cli.options import add_json, add_limit, limit_of
+from bestof.cli.options import PROBLEMS_SHOWN, add_json
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.reports.report import Report, report_from_dict
 from bestof.view import print_chosen, print_report, render
+from bestof.view.overview import ROWS
+from bestof.view.words import explained_words
 
 
 def call(argv: Sequence[str]) -> int:
@@ -21,7 +23,12 @@ def call(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     if options.file is not None and options.store is not None:
         raise InvalidArgument("a report file and --store were both given; pass one of them")
-    most = limit_of(options)
+    if options.explain_words:
+        print(explained_words())
+        return 0
+    most = options.limit
+    if most is not None and most < 0:
+        raise InvalidArgument(f"--limit: expected 0 or more; got {most}")
     page = None if options.html is None else ReportFile.at(_page_name(options.html))
     report = (
         _saved(options.file)
@@ -37,16 +44,18 @@ def call(argv: Sequence[str]) -> int:
     elif options.json:
         print(render(report, "json"))
     elif options.tree:
-        print_chosen(report, most)
+        print_chosen(report, PROBLEMS_SHOWN if most is None else most or None)
+    elif options.all:
+        print_report(report, PROBLEMS_SHOWN if most is None else most or None, whole=True)
     else:
-        print_report(report, most)
+        print_report(report, ROWS if most is None else most or None)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bestof report",
-        description="Show what was measured and chosen: tables, and the tree of decisions.",
+        description="Show what was measured and chosen: a row for each layer or problem.",
         epilog="Without FILE and --store: what this user's store holds.",
     )
     parser.add_argument(
@@ -56,9 +65,20 @@ def _parser() -> argparse.ArgumentParser:
         help="a report that `bestof run --report FILE.json` wrote",
     )
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
-    add_limit(parser)
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        help=f"show at most N problems; 0: all (default: {ROWS}, with --all {PROBLEMS_SHOWN})",
+    )
+    parser.add_argument(
+        "--explain-words", action="store_true", help="explain the words of reports, and end"
+    )
     form = parser.add_mutually_exclusive_group()
     add_json(form, "JSON")
+    parser.add_argument(
+        "--all", action="store_true", help="every alternative with its times, and what was left out"
+    )
     form.add_argument("--tree", action="store_true", help="print only the tree of decisions")
     form.add_argument("--html", metavar="PAGE", help="write an HTML page to PAGE.html")
     return parser

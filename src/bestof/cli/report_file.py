@@ -45,4 +45,7 @@ class ReportFile:
 
     def write(self, report: Report) -> None:
         """Write the report. Raises OSError if that fails."""
-        write_whole(self.path, render(report, self.format, width=_TEXT_WIDTH) + "\n")
+        text = render(report, self.format, width=_TEXT_WIDTH)
+        if self.format == "text":
+            text += "\n\n" + render(report, width=_TEXT_WIDTH, whole=True)
+        write_whole(self.path, text + "\n")

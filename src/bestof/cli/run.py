@@ -5,25 +5,32 @@ from __future__ import annotations
 import argparse
 import atexit
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
+from bestof.cli.course import course
 from bestof.cli.kept import named
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
 from bestof.configuration import Configuration, parse_configuration
+from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument, StoreError
 from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
+from bestof.selection.identity.host import host
+from bestof.selection.reports.report import Run
+from bestof.view import terminal_width
 
 _EPILOG = """\
 Everything after the script belongs to the script, which cannot tell the
@@ -112,7 +119,15 @@ def _prepare(
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
     atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
-    after_import("torch", tune)
+    after_import("torch", partial(_note_modules_and, tune))
+
+
+def _note_modules_and(tune: Callable[[], None]) -> None:
+    with suppress(Exception):  # the program must run; only names of modules are missing then
+        from bestof.torch.dispatch import met_modules  # noqa: PLC0415 - torch is imported
+
+        met_modules.MET_MODULES.start()
+    tune()
 
 
 def _apply(settings: Settings) -> None:
@@ -143,6 +158,17 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 
 
+def _processor() -> str:
+    parts = host().split("; ")
+    return f"{parts[0]}, {parts[2]}" if len(parts) > 2 else parts[0]
+
+
+def _versions() -> tuple[str, ...]:
+    torch = sys.modules.get("torch")
+    own = (f"bestof {VERSION}", f"Python {platform.python_version()}")
+    return own if torch is None else (*own, f"torch {getattr(torch, '__version__', '')}")
+
+
 def _tells() -> bool:
     """Return whether this process prints the summary. Of ranks under torchrun, only rank 0 does."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
@@ -155,13 +181,12 @@ def _finish(
         return
     if os.getpid() != process:
         return  # this is a fork of the program
-    seconds = perf_counter() - began
     # Streams may be closed, without a reader, or None. The interpreter itself reports that.
     with suppress(OSError, ValueError, AttributeError):
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
-        text = "\n".join([*_summary(name, file, seconds), *told])
+        text = "\n".join([*_summary(name, file, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):
@@ -169,8 +194,10 @@ def _finish(
         sys.stderr.flush()
 
 
-def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
-    report = selection.report_all()
+def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
+    seconds = perf_counter() - began
+    run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
+    report = replace(selection.report_all(), run=run)
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
     # Do not ask for the default store if no selector was called: asking makes the file.
@@ -180,11 +207,12 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
         store = None
     url = None if store is None else store.url
     written = store is None or store.flush(_WRITE_SECONDS)
-    lines = summary_lines(name, seconds, report, torch, url, written=written)
-    loaders = sys.modules.get("bestof.torch.data_loading.interception")
+    width = terminal_width(sys.stderr)
+    lines = summary_lines(report, torch, url, written=written, width=width)
+    loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
     if loaders is not None:
         lines.extend(f"  {line}" for line in loaders.data_loading_lines())
-    layouts = sys.modules.get("bestof.torch.layout.interception")
+    layouts = sys.modules.get("bestof.torch.process.layout.interception")
     if layouts is not None:
         lines.extend(f"  {line}" for line in layouts.layout_lines())
     if file is not None:

@@ -15,12 +15,12 @@ from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.processors import available_memory
 from bestof.scale.cores import Cores
+from bestof.scale.experiment import check_room
 from bestof.scale.instances import Instances
 from bestof.scale.plan_inputs import batches_of
-from bestof.scale.room import check_room
 from bestof.scale.serving import ServingMeasurement, shown
-from bestof.scale.serving_table import serving_lines, serving_records, start_lines
 from bestof.scale.split import Split, splits
+from bestof.scale.table import serving_lines, serving_records, start_lines
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 

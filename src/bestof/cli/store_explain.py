@@ -72,7 +72,7 @@ def _print_host(explanations: Sequence[Explanation], now: float) -> None:
         print(f"{selector} {problem} ({when}): {printable(one.why)}")
         shown.save(record)
     print()
-    print_report(store_report(shown))
+    print_report(store_report(shown), whole=True)
 
 
 def _dict(one: Explanation) -> dict[str, object]:

@@ -1,160 +1,121 @@
-"""Print the summary of a run, in five to ten lines."""
+"""Print the end of a run: a table of what was chosen, what it saved, and what it cost."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from bestof.selection.duration import duration
-from bestof.selection.reports.report import Report, SelectorReport
+from bestof.selection.reports.overview import Net, Row, net, overview
+from bestof.selection.reports.report import Report, Run
+from bestof.view.overview import run_lines, table_lines
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
-# The most selectors that are listed. The rest are counted, so that the summary stays short.
-_LISTED = 4
-# The longest name of a selector. The column is as wide as the longest name, so longer ones are
-# shortened.
+_ROWS = 12  # of the table; `bestof report` shows more
+# The longest label. The column is as wide as the longest one.
 _LABEL = 60
 
 
-class PassRow(Protocol):
-    """One problem of one pass: its alternative, the seconds of a call before and after, its
-    calls."""
+class LoweredThreads(Protocol):
+    """How PyTorch's threads were lowered, and in words what allows no more."""
 
     @property
-    def name(self) -> str: ...
+    def before(self) -> int: ...
     @property
-    def problem(self) -> str: ...
+    def now(self) -> int: ...
     @property
-    def chosen(self) -> str | None: ...
-    @property
-    def seconds_as_is(self) -> float | None: ...
-    @property
-    def seconds_chosen(self) -> float | None: ...
-    @property
-    def calls(self) -> int: ...
-    @property
-    def rare(self) -> bool: ...
+    def limit(self) -> str: ...
 
 
 class TorchSummary(Protocol):
     """What `bestof.torch.summary()` returns."""
 
     @property
-    def layers(self) -> int: ...
-    @property
-    def passes(self) -> Sequence[PassRow]: ...
-    @property
-    def seconds_saved(self) -> float: ...
-    @property
-    def seconds_tuning(self) -> float: ...
-    @property
-    def trials(self) -> int: ...
-    @property
     def keeps_freed(self) -> bool: ...
     @property
     def left_out(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def threads(self) -> LoweredThreads | None: ...
 
 
 def summary_lines(
-    script: str,
-    seconds: float,
     report: Report,
     torch: TorchSummary | None,
     store: str | None,
     *,
     written: bool = True,
+    width: int = 100,
 ) -> list[str]:
-    """Return the lines for a program that ran for `seconds`.
+    """Return the lines for the program that a report is about.
 
     `store` is the URL of the store, or None if decisions are not kept. `written` says whether the
-    store has all of them.
+    store has all of them. `width` is that of the lines of the table.
     """
-    title = f"bestof: {printable(script)} ran {duration(seconds)}"
-    if torch is not None and torch.layers:
-        rows = _torch_rows(torch, seconds)
-    elif any(selector.problems for selector in report.selectors):
-        rows = _selector_rows(report.selectors, seconds)
-    else:
+    assert report.run is not None
+    program, where = run_lines(report.run)
+    title = f"bestof: {program}"
+    rows = overview(report)
+    if not rows and (torch is None or not torch.left_out):
         return [f"{title}; no selector was called, so there was nothing to choose"]
+    lines = [title, f"  {where}"]
+    if rows:
+        lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
+    facts = _facts(report, rows, torch)
+    if store is not None and not written:
+        facts.append(("not kept", f"{store} is not written yet; the last try is at exit"))
+    else:
+        facts.append(("kept in", store or "this process only: the store is off"))
+    facts.append(("words", "`bestof report --explain-words` explains them"))
+    facts = [(printable(label, _LABEL), printable(text)) for label, text in facts]
+    column = max(len(label) for label, _ in facts)
+    return [*lines, *(f"  {label:<{column}}  {text}" for label, text in facts)]
+
+
+def _facts(
+    report: Report, rows: Sequence[Row], torch: TorchSummary | None
+) -> list[tuple[str, str]]:
+    total, run = net(report), report.run
+    assert run is not None
+    facts = []
+    if total.calls:
+        facts.append(("saved", _saved(total, run)))
+    facts.append(("tuning", _price(total, run)))
+    if total.calls and total.trials:
+        facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
+    unsettled = sum(row.chosen is None for row in rows)
+    if unsettled:
+        facts.append(("unsettled", f"{plural(unsettled, 'row')}: few calls so far"))
     drifted = sum(bool(one.history) for selector in report.selectors for one in selector.problems)
     if drifted:
-        rows.append(
+        facts.append(
             ("drift", f"{plural(drifted, 'problem')} searched again: the winner's time had changed")
         )
-    if store is not None and not written:
-        rows.append(("not kept", f"{store} is not written yet; the last try is at exit"))
-    else:
-        rows.append(("kept in", store or "this process only: the store is off"))
-    rows = [(printable(label, _LABEL), printable(text)) for label, text in rows]
-    width = max(len(label) for label, _ in rows)
-    return [title, *(f"  {label:<{width}}  {text}" for label, text in rows)]
-
-
-def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
-    rows = [
-        (
-            "layers",
-            f"{torch.layers} distinct, {plural(len(torch.passes), 'problem')} over all passes",
+    if torch is not None and torch.keeps_freed:
+        facts.append(
+            ("memory", "freed memory stays in the process; what this saves is not counted")
         )
-    ]
-    for name in dict.fromkeys(row.name for row in torch.passes):
-        chosen = (
-            "unsettled (rare: few calls)" if row.rare else row.chosen
-            for row in torch.passes
-            if row.name == name
-        )
-        rows.append((name, _counted(chosen)))
-    as_is = seconds + torch.seconds_saved
-    rows.append(
-        (
-            "saved",
-            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch's own kernels "
-            "would have taken, by settled calls",
-        )
-    )
-    if torch.keeps_freed:
-        rows.append(("memory", "freed memory stays in the process; what this saves is not counted"))
-    rows += [("left out", f"{name} stays PyTorch's own: {why}") for name, why in torch.left_out]
-    rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
-    return rows
+    if torch is not None and torch.threads is not None:
+        lowered = torch.threads
+        facts.append(("threads", f"{lowered.now} in place of {lowered.before}: {lowered.limit}"))
+    left_out = () if torch is None else torch.left_out
+    return [*facts, *(("left out", f"{name} stays PyTorch's own: {why}") for name, why in left_out)]
 
 
-def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[tuple[str, str]]:
-    used = sorted((one for one in selectors if one.problems), key=lambda one: -len(one.problems))
-    problems = [problem for selector in used for problem in selector.problems]
-    unsettled = sum(not problem.settled for problem in problems)
-    settled = f", {unsettled} unsettled" if unsettled else ", all settled"
-    rows = [("selectors", f"{len(used)}, with {plural(len(problems), 'problem')}{settled}")]
-    for selector in used[:_LISTED]:
-        rows.append(
-            (selector.selector, _counted(problem.decision for problem in selector.problems))
-        )
-    if len(used) > _LISTED:
-        rows.append(
-            ("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`")
-        )
-    trials = sum(selector.trials for selector in used)
-    # The loss is less than the time of the trials, because a trial also answers a call of the
-    # program.
-    rows.append(
-        ("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds))
-    )
-    return rows
-
-
-def _counted(chosen: Iterable[str | None]) -> str:
-    counts = Counter("unsettled" if name is None else name for name in chosen)
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
-
-
-def _price(trials: int, lost: float, seconds: float) -> str:
-    if trials == 0:
-        return "settled from the start: no trial was made"
+def _saved(total: Net, run: Run) -> str:
+    if total.saved < 0:
+        return f"nothing: orders cost {duration(-total.saved)} in {plural(total.calls, 'call')}"
     return (
-        f"cost {duration(lost)}, {_share(lost, seconds)} of the run, in {plural(trials, 'trial')}"
+        f"{duration(total.saved)} of the {duration(run.seconds + total.saved)} that the first "
+        f"alternatives would have taken, in {plural(total.calls, 'settled call')}"
     )
+
+
+def _price(total: Net, run: Run) -> str:
+    if total.trials == 0:
+        return "settled from the start: no trial was made"
+    share = _share(total.tuning, run.seconds)
+    return f"cost {duration(total.tuning)}, {share} of the run, in {plural(total.trials, 'trial')}"
 
 
 def _share(part: float, whole: float) -> str:

@@ -164,18 +164,6 @@ def normalize(
     dtype: str,
     threads: int,
 ) -> None: ...
-def normalize_at(
-    x: int,
-    residual: int,
-    scale: int,
-    shift: int,
-    out: int,
-    rows: int,
-    size: int,
-    epsilon: float,
-    centred: bool,
-    halves: bool,
-) -> None: ...
 def rotary(x: Any, cos: Any, sin: Any, out: Any, dtype: str, threads: int) -> None: ...
 def lamb(
     param: Any,
@@ -250,16 +238,6 @@ class AttentionPlan:
     ) -> None: ...
     def run(self, q: int, k: int, v: int, mask: int, out: int, logsumexp: int) -> None: ...
 
-class RotaryPlan:
-    def __init__(
-        self,
-        shapes: Sequence[Sequence[int]],
-        strides: Sequence[Sequence[int]],
-        dtype: str,
-        threads: int,
-    ) -> None: ...
-    def run(self, x: int, cos: int, sin: int, out: int) -> None: ...
-
 class Product:
     def __init__(
         self,
@@ -323,55 +301,20 @@ def matmul(
     slope: float,
     threads: int,
 ) -> None: ...
-def activation_at(x: int, out: int, count: int, activation: str, halves: bool) -> None: ...
-def activation_backward_at(
-    gradient: int, x: int, out: int, count: int, activation: str, halves: bool
-) -> None: ...
-def softmax_at(x: int, out: int, outer: int, size: int, inner: int) -> None: ...
-def layer_norm_at(
-    x: int,
-    scale: int,
-    shift: int,
-    out: int,
-    mean: int,
-    rstd: int,
-    rows: int,
-    size: int,
-    epsilon: float,
-) -> None: ...
-def layer_norm_backward_at(
-    gradient: int,
-    x: int,
-    mean: int,
-    rstd: int,
-    scale: int,
-    of_x: int,
-    of_scale: int,
-    of_shift: int,
-    rows: int,
-    size: int,
-) -> None: ...
-def group_norm_backward_at(
-    gradient: int,
-    x: int,
-    mean: int,
-    rstd: int,
-    scale: int,
-    of_x: int,
-    of_scale: int,
-    of_shift: int,
-    images: int,
-    pixels: int,
-    channels: int,
-    groups: int,
-) -> None: ...
 
 class Runnable:
-    address: Final[int]
+    """A plan; see native/bindings/runnable.h for its operands and results."""
 
-def activation_runnable(count: int, name: str, halves: bool, backward: bool) -> Runnable: ...
-def layer_norm_runnable(rows: int, size: int, epsilon: float, backward: bool) -> Runnable: ...
-def group_norm_backward_runnable(
-    images: int, pixels: int, channels: int, groups: int
+    address: Final[int]
+    def run(self, operands: Sequence[int], results: Sequence[int]) -> None: ...
+
+def activation(count: int, name: str, dtype: str) -> Runnable: ...
+def activation_backward(count: int, name: str, dtype: str) -> Runnable: ...
+def group_norm_backward(images: int, pixels: int, channels: int, groups: int) -> Runnable: ...
+def layer_norm(rows: int, size: int, epsilon: float) -> Runnable: ...
+def layer_norm_backward(rows: int, size: int) -> Runnable: ...
+def norm(rows: int, size: int, epsilon: float, centred: bool, dtype: str) -> Runnable: ...
+def rotary_plan(
+    shapes: Sequence[Sequence[int]], strides: Sequence[Sequence[int]], dtype: str, threads: int
 ) -> Runnable: ...
-def softmax_runnable(outer: int, size: int, inner: int) -> Runnable: ...
+def softmax(outer: int, size: int, inner: int) -> Runnable: ...

@@ -23,7 +23,7 @@ class ActivationPlan:
     Construction raises KernelError for what cannot be computed.
     """
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_backward", "_forward")
 
     def __init__(self, count: int, activation: str, *, dtype: str = "float32") -> None:
         count = integer_of(count, "count")
@@ -33,16 +33,18 @@ class ActivationPlan:
             raise KernelError(
                 f"activation: expected one of {', '.join(ACTIVATIONS)}; got {activation!r}"
             )
-        self._numbers = count, activation, dtype_of(None, dtype) == "bfloat16"
+        numbers = count, activation, dtype_of(None, dtype)
+        self._forward = _native.activation(*numbers)
+        self._backward = _native.activation_backward(*numbers)
 
     def run(self, x: int, out: int) -> None:
         """Write the activation of x to `out`, which may be x."""
-        _native.activation_at(x, out, *self._numbers)
+        self._forward.run((x,), (out,))
 
     def run_backward(self, gradient: int, x: int, out: int) -> None:
         """Write gradient * (the derivative at x) to `out`, which may be either."""
-        _native.activation_backward_at(gradient, x, out, *self._numbers)
+        self._backward.run((gradient, x), (out,))
 
     def runnable(self, *, backward: bool = False) -> Runnable:
         """Return the plan for callers without Python; see native/bindings/runnable.h."""
-        return _native.activation_runnable(*self._numbers, backward)
+        return self._backward if backward else self._forward

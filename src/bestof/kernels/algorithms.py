@@ -116,7 +116,7 @@ def _algorithm(row: _native.Row) -> Algorithm:
         transforms=row.transforms,
         reach="tile" if row.transforms else "own",
         pools=row.pools,
-        dtypes=("float32", "bfloat16") if row.bfloat16 else ("float32",),
+        dtypes=tuple(operands for operands, _result, _sums in row.dtypes),
         parts=row.parts,
         emulated=row.emulated,
         eager=row.eager,

@@ -14,7 +14,7 @@ class GroupNormPlan:
     Construction raises KernelError for what cannot be computed.
     """
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_plan",)
 
     def __init__(self, images: int, pixels: int, channels: int, groups: int) -> None:
         numbers = (
@@ -28,7 +28,7 @@ class GroupNormPlan:
                 "images, pixels, channels, groups: expected 1 to 2^31, and groups of as many "
                 f"channels; got {numbers}"
             )
-        self._numbers = numbers
+        self._plan = _native.group_norm_backward(*numbers)
 
     def run_backward(
         self,
@@ -47,10 +47,8 @@ class GroupNormPlan:
         Results must not overlap operands. Sums are in float32 over at most 128 pixels, and in
         float64 over these sums.
         """
-        _native.group_norm_backward_at(
-            gradient, x, mean, rstd, scale, of_x, of_scale, of_shift, *self._numbers
-        )
+        self._plan.run((gradient, x, mean, rstd, scale), (of_x, of_scale, of_shift))
 
     def runnable(self) -> Runnable:
         """Return the plan of the gradients for callers without Python; see runnable.h."""
-        return _native.group_norm_backward_runnable(*self._numbers)
+        return self._plan

@@ -16,7 +16,7 @@ class LayerNormPlan:
     Construction raises KernelError for what cannot be computed.
     """
 
-    __slots__ = ("_eps", "_numbers")
+    __slots__ = ("_backward", "_forward")
 
     def __init__(self, rows: int, size: int, *, eps: float) -> None:
         rows, size = integer_of(rows, "rows"), integer_of(size, "size")
@@ -27,14 +27,15 @@ class LayerNormPlan:
             )
         if not eps >= 0:
             raise KernelError(f"eps: expected a number of at least 0; got {eps!r}")
-        self._numbers, self._eps = (rows, size), float(eps)
+        self._forward = _native.layer_norm(rows, size, float(eps))
+        self._backward = _native.layer_norm_backward(rows, size)
 
     def run(self, x: int, scale: int, shift: int, out: int, mean: int, rstd: int) -> None:
         """Write the normed rows, and the mean and 1 / deviation of each row.
 
         The deviation is sqrt(variance + eps). scale, shift: [size].
         """
-        _native.layer_norm_at(x, scale, shift, out, mean, rstd, *self._numbers, self._eps)
+        self._forward.run((x, scale, shift), (out, mean, rstd))
 
     def run_backward(
         self,
@@ -51,10 +52,8 @@ class LayerNormPlan:
 
         Those of scale and shift are summed in float32 by each thread, and in float64 over threads.
         """
-        _native.layer_norm_backward_at(
-            gradient, x, mean, rstd, scale, of_x, of_scale, of_shift, *self._numbers
-        )
+        self._backward.run((gradient, x, mean, rstd, scale), (of_x, of_scale, of_shift))
 
     def runnable(self, *, backward: bool = False) -> Runnable:
         """Return the plan for callers without Python; see native/bindings/runnable.h."""
-        return _native.layer_norm_runnable(*self._numbers, self._eps, backward)
+        return self._backward if backward else self._forward

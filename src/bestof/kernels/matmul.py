@@ -277,6 +277,6 @@ def _algorithm(row: _native.ProductRow) -> MatmulAlgorithm:
         relaxed=row.relaxed,
         few_rows=row.few_rows,
         least_rows=row.least_rows,
-        dtypes=("float32", "bfloat16") if row.bfloat16 else ("float32",),
+        dtypes=tuple(operands for operands, _result, _sums in row.dtypes),
         emulated=row.emulated,
     )

@@ -55,7 +55,7 @@ class NormPlan:
     else RMS norm. Construction raises KernelError for what cannot be computed.
     """
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_plan",)
 
     def __init__(
         self, rows: int, size: int, *, eps: float, centred: bool, dtype: str = "float32"
@@ -66,13 +66,12 @@ class NormPlan:
                 f"rows, size: expected at least 0 and 1, and no more than memory holds; "
                 f"got {rows} and {size}"
             )
-        halves = dtype_of(None, dtype) == "bfloat16"
-        self._numbers = rows, size, _checked(eps), bool(centred), halves
+        self._plan = _native.norm(rows, size, _checked(eps), bool(centred), dtype_of(None, dtype))
 
     def run(self, x: int, out: int, scale: int = 0, shift: int = 0, residual: int = 0) -> None:
         """Run it on addresses; 0 stands for what is left out."""
         try:
-            _native.normalize_at(x, residual, scale, shift, out, *self._numbers)
+            self._plan.run((x, residual, scale, shift), (out,))
         except TypeError:
             raise KernelError(
                 f"addresses: expected integers from 0 on; got {(x, out, scale, shift, residual)}"

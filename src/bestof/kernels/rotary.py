@@ -66,7 +66,7 @@ class RotaryPlan:
                 f"shapes, strides: expected one for each of {', '.join(_OPERANDS)}; "
                 f"got {len(shapes)} and {len(strides)}"
             )
-        self._plan = _native.RotaryPlan(
+        self._plan = _native.rotary_plan(
             [shape_tuple(one, name) for one, name in zip(shapes, _OPERANDS, strict=True)],
             [shape_tuple(one, name) for one, name in zip(strides, _OPERANDS, strict=True)],
             dtype_of(None, dtype),
@@ -76,7 +76,7 @@ class RotaryPlan:
     def run(self, x: int, cos: int, sin: int, out: int) -> None:
         """Run it on addresses."""
         try:
-            self._plan.run(x, cos, sin, out)
+            self._plan.run((x, cos, sin), (out,))
         except TypeError:
             raise KernelError(
                 f"addresses: expected integers from 0 on; got {(x, cos, sin, out)}"

@@ -16,7 +16,7 @@ class SoftmaxPlan:
     Construction raises KernelError for what cannot be computed.
     """
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_plan",)
 
     def __init__(self, outer: int, size: int, inner: int = 1) -> None:
         numbers = (
@@ -26,12 +26,12 @@ class SoftmaxPlan:
         )
         if not all(0 < one < 2**40 for one in numbers):
             raise KernelError(f"outer, size, inner: expected 1 to 2^40; got {numbers}")
-        self._numbers = numbers
+        self._plan = _native.softmax(*numbers)
 
     def run(self, x: int, out: int) -> None:
         """Write the softmax of x to `out`, which may be x."""
-        _native.softmax_at(x, out, *self._numbers)
+        self._plan.run((x,), (out,))
 
     def runnable(self) -> Runnable:
         """Return the plan for callers without Python; see native/bindings/runnable.h."""
-        return _native.softmax_runnable(*self._numbers)
+        return self._plan

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from bestof.profile.log import Log, read_log
 from bestof.profile.profile import Profile, Step, load_profile
 from bestof.profile.span import Span
-from bestof.profile.timeline import from_log
+from bestof.profile.timeline.timeline import from_log
 
 if TYPE_CHECKING:
-    from bestof.profile.recorder import Recorder
+    from bestof.profile.recording.recorder import Recorder
 
 __all__ = ["Log", "Profile", "Span", "Step", "capture", "from_log", "load_profile", "read_log"]
 
@@ -21,6 +21,6 @@ __all__ = ["Log", "Profile", "Span", "Step", "capture", "from_log", "load_profil
 def capture(title: str = "region") -> Recorder:
     """Return a capture for a `with` block. Afterwards, its attribute `profile` holds the
     profile."""
-    from bestof.profile.recorder import Recorder  # noqa: PLC0415  imports torch
+    from bestof.profile.recording.recorder import Recorder  # noqa: PLC0415  imports torch
 
     return Recorder(title)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bestof.errors import ProfileError
 from bestof.escaped import escaped
-from bestof.profile import mkl, onednn
-from bestof.profile.line import Line
+from bestof.profile.verbose import mkl, onednn
+from bestof.profile.verbose.line import Line
 
 # Lines that cannot be parsed are all counted; this many of them are kept.
 _SHOWN = 5

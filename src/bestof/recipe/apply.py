@@ -9,10 +9,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import bestof.torch as integration
 from bestof.recipe.settings import Settings
-from bestof.torch.allocator import keep_freed
-from bestof.torch.data_loading.interception import follow
-from bestof.torch.data_loading.tuning import Bounds
-from bestof.torch.layout.interception import tune_layouts
+from bestof.torch.process.allocator import keep_freed
+from bestof.torch.process.data_loading.interception import follow
+from bestof.torch.process.data_loading.tuning import Bounds
+from bestof.torch.process.layout.interception import tune_layouts
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """The optimizers with a fused form on the CPU that computes the same."""
@@ -31,6 +31,7 @@ def apply(settings: Settings) -> None:
                     "attention": settings.attention,
                 },
                 "memory": {"keep_freed": settings.keep_freed},
+                "threads": {"fit": settings.threads is None},
             }
         )
     elif settings.keep_freed:

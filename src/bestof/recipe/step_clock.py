@@ -31,11 +31,14 @@ class StepClock:
 
     `pause` returns how many seconds the next turn shall take at least. The first step of a turn is
     not counted: caches are cold, and threads of the other process may still spin. Neither are the
-    batches that a loader's workers have fetched while the process waited.
+    batches that a loader's workers have fetched while the process waited. A turn has at least
+    `least_steps` other ones.
     """
 
-    def __init__(self, pause: Callable[[float | None], float]) -> None:
-        self._pause = pause
+    def __init__(
+        self, pause: Callable[[float | None], float], least_steps: int = LEAST_STEPS
+    ) -> None:
+        self._pause, self._least_steps = pause, least_steps
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._depth = 0
         self._trains = False  # whether the script has made an optimizer
@@ -129,7 +132,10 @@ class StepClock:
                 self._cold -= 1
             else:
                 self._times.append((now - self._began, self._validated))
-            if len(self._times) >= LEAST_STEPS and sum(t for t, _ in self._times) >= self._wanted:
+            if (
+                len(self._times) >= self._least_steps
+                and sum(t for t, _ in self._times) >= self._wanted
+            ):
                 self._wanted = self._pause(seconds_of(self._times))
                 self._times, self._cold = [], 1 + self._fetched
         self._validated = False

@@ -11,5 +11,4 @@ Serving, by instances, threads and batch:
 - `plan_inputs`: the batches of a plan file.
 - `instances`: the processes of one setting; `instance` is what each of them runs.
 - `serving`: measures each setting under a bound of the latency.
-- `serving_table`: the measured settings, and how to start the best one.
 """

@@ -10,9 +10,8 @@ from typing import Any
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.environment import Candidate
-from bestof.scale.in_turn import ratios_in_turn
+from bestof.scale.experiment import Experiment
 from bestof.scale.measure import Run
-from bestof.scale.room import check_room
 from bestof.selection.policies.paired import judge, speedup
 
 Variables = Mapping[str, str]
@@ -47,11 +46,11 @@ class Outcome:
         }
 
 
-class EnvironmentSearch:
+class EnvironmentSearch(Experiment):
     """Tries candidates one after the other, each on top of those that were confirmed.
 
-    make: starts a run with these variables. needed: bytes of a run. available: returns the bytes
-    that processes may still allocate, or None. deadline: in seconds of `clock`.
+    make: starts a run with these variables. needed: bytes of a run. The others are those of
+    `Experiment`.
     """
 
     def __init__(
@@ -64,24 +63,20 @@ class EnvironmentSearch:
         tell: Callable[[str], object],
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        super().__init__(available, deadline=deadline, tell=tell, clock=clock)
         self._make = make
         self._needed = needed
-        self._available = available
-        self._deadline = deadline
-        self._tell = tell
-        self._clock = clock
         self.outcomes: list[Outcome] = []
         self.kept: dict[str, str] = {}
 
     def run(self, candidates: Sequence[Candidate]) -> None:
         """Try all candidates, as far as there is time."""
         for number, candidate in enumerate(candidates):
-            left = self._deadline - self._clock()
             outcome = Outcome(candidate)
             if candidate.why:
                 outcome.why = f"not tried: {candidate.why}"
             else:
-                self._try(outcome, self._clock() + left / min(4, len(candidates) - number))
+                self._try(outcome, self._share(len(candidates) - number))
             self.outcomes.append(outcome)  # not before: an interrupted one has no result
             self._tell(outcome.line())
 
@@ -94,29 +89,21 @@ class EnvironmentSearch:
         if conflict:
             outcome.why = f"not tried: {conflict[0]}={self.kept[conflict[0]]} was faster"
             return
-        runs: list[Run] = []
+        tried: tuple[Variables, Variables] = self.kept, {**self.kept, **variables}
         try:
-            check_room(2 * self._needed, self._available())
-            for tried in (self.kept, {**self.kept, **variables}):
-                runs.append(self._make(tried))
-            standing, made = runs
-            outcome.ratios = ratios_in_turn(
-                lambda: self._turn(standing, until), lambda: self._turn(made, until)
+            outcome.ratios = self._in_turn(
+                tried, 2 * self._needed, self._make, lambda _, run: self._turn(run, until)
             )
             outcome.kept = bool(judge(outcome.ratios))
         except OutOfTime:
             outcome.why = "not decided: its share of the time was up; pass a larger --seconds"
         except ScriptFailed as error:
             outcome.why = str(error)
-        finally:
-            for run in runs:
-                run.close()
         if outcome.kept:
             self.kept.update(variables)
 
     def _turn(self, run: Run, until: float) -> float:
-        if self._clock() >= until:
-            raise OutOfTime("the time is up")
+        self._check_time(until)
         return run.turn(until)
 
 

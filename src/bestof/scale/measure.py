@@ -14,16 +14,11 @@ from time import monotonic
 from typing import Any, Protocol
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
-from bestof.scale.in_turn import ratios_in_turn
-from bestof.scale.room import NOT_TRIED, check_room
+from bestof.scale.experiment import NOT_TRIED, Experiment
 from bestof.scale.split import Split
-from bestof.selection.policies.paired import judge
 
 TURNS = 3
 """The median of so many turns is the time of a split."""
-
-CLOSE = 1.1
-"""Splits within 10 % of the fastest are compared with it in turn."""
 
 
 def shown(seconds: float) -> str:
@@ -69,11 +64,8 @@ class _Alone:
     base: int
 
 
-class Measurement:
-    """Measures splits. `available` returns the bytes that processes may still allocate, or None.
-
-    deadline: in seconds of `clock`.
-    """
+class Measurement(Experiment):
+    """Measures splits. make: starts a run. The others are those of `Experiment`."""
 
     def __init__(
         self,
@@ -84,11 +76,8 @@ class Measurement:
         tell: Callable[[str], object],
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        super().__init__(available, deadline=deadline, tell=tell, clock=clock)
         self._make = make
-        self._available = available
-        self._deadline = deadline
-        self._tell = tell
-        self._clock = clock
         self._alone: dict[tuple[int, int | None], _Alone | str] = {}
         self._failures: list[str] = []  # of several ranks
         self._has_run_together = False
@@ -104,8 +93,7 @@ class Measurement:
         ordered = sorted(splits, key=lambda one: (one.batch or 0, len(one.ranks), -one.threads))
         self.rows = [Row(one) for one in ordered]
         for number, row in enumerate(self.rows):
-            left = self._deadline - self._clock()
-            self._measure(row, self._clock() + left / min(4, len(self.rows) - number))
+            self._measure(row, self._share(len(self.rows) - number))
             self._choose()
         if self.best is None:
             raise ScriptFailed(next((row.why for row in self.rows if row.why), "there is no split"))
@@ -123,7 +111,7 @@ class Measurement:
             if len(split.ranks) == 1:
                 row.seconds = alone.seconds
             else:
-                self._room(len(split.ranks) * alone.memory)
+                self._check_room(len(split.ranks) * alone.memory)
                 row.seconds = self._together(split, until)
         except OutOfTime:
             row.why = "not measured: its share of the time was up; pass a larger --seconds"
@@ -181,10 +169,7 @@ class Measurement:
         for (_, known), one in self._alone.items():
             # What grows with the batch is at most all that was added after the imports.
             if known is not None and isinstance(one, _Alone) and known <= batch:
-                self._room(one.base + (one.memory - one.base) * batch // known)
-
-    def _room(self, needed: int) -> None:
-        check_room(needed, self._available())
+                self._check_room(one.base + (one.memory - one.base) * batch // known)
 
     def _times(self, split: Split, until: float) -> tuple[float, dict[str, Any]]:
         run = self._make(split)
@@ -204,8 +189,7 @@ class Measurement:
             run.close()
 
     def _turn(self, run: Run, split: Split, until: float) -> float:
-        if self._clock() >= until:
-            raise OutOfTime("the time is up")
+        self._check_time(until)
         seconds = run.turn(until)
         if run.report["world"] != len(split.ranks):
             raise ScriptFailed(
@@ -217,33 +201,12 @@ class Measurement:
 
     def _compare(self) -> None:
         """Compare the fastest split in turn with those that come close, if both fit in memory."""
-        assert self.best is not None
-        for row in sorted(self.rows, key=lambda one: one.seconds or 0.0):
-            best = self.best
-            if row is best or row.seconds is None or best.seconds is None:
-                continue
-            if row.seconds <= CLOSE * best.seconds and self._faster(row.split, best.split):
-                self.best = row
+        timed = [(row.seconds, row) for row in self.rows if row.seconds is not None]
 
-    def _faster(self, split: Split, standing: Split) -> bool:
-        needed = sum(
-            len(row.split.ranks) * (row.memory or 0)
-            for row in self.rows
-            if row.split in (split, standing)
-        )
-        before, after = self._make(standing), self._make(split)
-        try:
-            self._room(needed)
-            ratios = ratios_in_turn(
-                lambda: self._turn(before, standing, self._deadline),
-                lambda: self._turn(after, split, self._deadline),
-            )
-            return bool(judge(ratios))
-        except (ScriptFailed, OutOfTime):
-            return False  # the fastest one of those measured alone stays
-        finally:
-            before.close()
-            after.close()
+        def turn(row: Row, run: Run) -> float:
+            return self._turn(run, row.split, self._deadline)
+
+        self.best = self._fastest(timed, lambda row: self._make(row.split), turn)
 
 
 def _are_alike(failures: Sequence[str]) -> bool:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 
+from bestof.scale.experiment import PARTS
 from bestof.scale.split import Split
-
-PARTS = 4
-"""A setting gets this part of the time that is left, or an equal one if fewer are left."""
 
 _MARGIN = 1.25
 """Starts of several instances, and those of a busy machine, take longer than one alone."""

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from bestof.torch.plan.file.plan_file import read_plan
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.run.planned import Planned
+from bestof.torch.plan.run.program import Planned
 
 
 def batches_of(file: str) -> tuple[list[int], str]:

@@ -13,13 +13,10 @@ from time import monotonic
 from typing import Protocol
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
-from bestof.scale.in_turn import ratios_in_turn
+from bestof.scale.experiment import NOT_TRIED, Experiment
 from bestof.scale.instances import Turn
-from bestof.scale.measure import CLOSE
-from bestof.scale.needed_time import PARTS, NeededTime
-from bestof.scale.room import NOT_TRIED, check_room
+from bestof.scale.needed_time import NeededTime
 from bestof.scale.split import Split
-from bestof.selection.policies.paired import judge
 
 LEAST_CALLS = 100
 """With fewer calls, the 99th percentile is the slowest call."""
@@ -69,11 +66,11 @@ class Setting:
         return self.p99 is not None and (bound is None or self.p99 <= bound)
 
 
-class ServingMeasurement:
-    """Measures settings. The arguments are those of `Measurement`.
+class ServingMeasurement(Experiment):
+    """Measures settings.
 
     make: starts the instances of a split; its second argument is the deadline. bound: of the 99th
-    percentile, in seconds; None for none.
+    percentile, in seconds; None for none. The others are those of `Experiment`.
     """
 
     def __init__(
@@ -86,12 +83,9 @@ class ServingMeasurement:
         tell: Callable[[str], object],
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        super().__init__(available, deadline=deadline, tell=tell, clock=clock)
         self._make = make
-        self._available = available
         self._bound = bound
-        self._deadline = deadline
-        self._tell = tell
-        self._clock = clock
         self._base: int | None = None
         self._given = deadline - clock()
         self._needed = NeededTime([], _measuring)
@@ -108,7 +102,7 @@ class ServingMeasurement:
         for number, row in enumerate(self.rows):
             try:
                 self._check(row)
-                self._measure(row, min(PARTS, len(self.rows) - number))
+                self._measure(row, len(self.rows) - number)
             except OutOfTime:
                 advice = self._needed.advice(self._given)
                 row.why = f"not measured: its share of the time was up; {advice}"
@@ -135,7 +129,7 @@ class ServingMeasurement:
         if single is not None and single is not row:
             if single.memory is None:
                 raise ScriptFailed(f"{NOT_TRIED}: one instance of it was not measured")
-            check_room(len(row.split.ranks) * single.memory, self._available())
+            self._check_room(len(row.split.ranks) * single.memory)
             if self._bound is not None and single.p50 is not None and single.p50 > self._bound:
                 alone = f"{single.p50 * 1e3:.3g} ms a call"
                 raise ScriptFailed(f"{NOT_TRIED}: one instance alone already takes {alone}")
@@ -145,7 +139,7 @@ class ServingMeasurement:
             if other.memory and self._base is not None and known and batch and known <= batch:
                 # What grows with the batch is at most all that was added after the imports.
                 added = (other.memory - self._base) * batch // known
-                check_room(self._base + added, self._available())
+                self._check_room(self._base + added)
                 return
 
     def _single(self, split: Split) -> Setting | None:
@@ -167,14 +161,14 @@ class ServingMeasurement:
         self._needed.add_call(split, serving.seconds)
         return serving
 
-    def _measure(self, row: Setting, parts: int) -> None:
+    def _measure(self, row: Setting, left: int) -> None:
         # The first start may take all the time, and its end tells how long one takes. The share of
         # the first setting begins behind it.
         is_first = self._base is None
-        until = self._deadline if is_first else self._share(parts)
+        until = self._deadline if is_first else self._share(left)
         serving = self._started(row.split, until)
         if is_first:
-            until = self._share(parts)
+            until = self._share(left)
         try:
             self._base = serving.base
             times: list[float] = []
@@ -201,45 +195,21 @@ class ServingMeasurement:
         row.throughput = row.split.batch * calls / elapsed
         row.p50, row.p99, row.calls = percentile(times, 50), percentile(times, 99), len(times)
 
-    def _share(self, parts: int) -> float:
-        """Return when the share of a setting ends: the time that is left, by `parts`."""
-        now = self._clock()
-        return now + (self._deadline - now) / parts
-
     def _compare(self) -> None:
         """Compare the best setting in turn with those that come close, if both fit in memory."""
-        for row in sorted(self.rows, key=lambda one: -(one.throughput or 0.0)):
-            best = self.best
-            if best is None or row is best or not row.keeps(self._bound):
-                continue
-            assert row.throughput is not None
-            assert best.throughput is not None
-            if CLOSE * row.throughput >= best.throughput and self._faster(row, best):
-                self.best = row
-
-    def _faster(self, row: Setting, standing: Setting) -> bool:
-        both = standing, row
-        running: list[Serving] = []
-        try:
-            needed = sum(len(one.split.ranks) * (one.memory or 0) for one in both)
-            check_room(needed, self._available())
-            for one in both:
-                running.append(self._make(one.split, self._deadline))
-            before, after = (
-                lambda one=one, serving=serving: self._seconds(one, serving)
-                for one, serving in zip(both, running, strict=True)
-            )
-            return bool(judge(ratios_in_turn(before, after)))
-        except (ScriptFailed, OutOfTime):
-            return False  # the best one of those measured alone stays
-        finally:
-            for serving in running:
-                serving.close()
+        self.best = self._fastest(
+            [
+                (1.0 / row.throughput, row)
+                for row in self.rows
+                if row.throughput and row.keeps(self._bound)
+            ],
+            lambda row: self._make(row.split, self._deadline),
+            self._seconds,
+        )
 
     def _seconds(self, row: Setting, serving: Serving) -> float:
         """Return the seconds of a sample."""
-        if self._clock() >= self._deadline:
-            raise OutOfTime("the time is up")
+        self._check_time(self._deadline)
         assert row.split.batch is not None
         return 1.0 / (row.split.batch * serving.turn(COMPARED_SECONDS, self._deadline).rate)
 

@@ -1,4 +1,4 @@
-"""Makes rows and lines of what was measured, with the efficiency of each split."""
+"""Makes rows and lines of what was measured: of splits, and of a plan that is served."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bestof.scale.measure import Row, shown
+from bestof.scale.serving import Setting
+from bestof.scale.split import Split
 
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -55,9 +57,79 @@ def lines(found: Sequence[dict[str, Any]]) -> list[str]:
                 one["why"] or one["processors"],
             )
         )
-    widths = [max(len(row[column]) for row in table) for column in range(7)]
+    return _aligned(table)
+
+
+def serving_records(rows: Sequence[Setting], bound: float | None) -> list[dict[str, Any]]:
+    """Return a record for each setting, in the order of batch, instances and threads.
+
+    Times are in seconds. `within`: whether the setting keeps the bound; None without a time or a
+    bound.
+    """
+    ordered = sorted(
+        rows, key=lambda one: (one.split.batch, len(one.split.ranks), one.split.threads)
+    )
     return [
-        "  ".join([*(row[c].rjust(widths[c]) for c in range(7)), row[7]]).rstrip() for row in table
+        {
+            "instances": len(row.split.ranks),
+            "threads": row.split.threads,
+            "batch": row.split.batch,
+            "processors": row.split.pins(),
+            "throughput": row.throughput,
+            "p50": row.p50,
+            "p99": row.p99,
+            "calls": row.calls,
+            "within": None if bound is None or row.p99 is None else row.keeps(bound),
+            "memory": row.memory,
+            "why": row.why,
+        }
+        for row in ordered
+    ]
+
+
+_HEADS = (
+    *("instances", "threads", "batch", "samples/s", "p50 ms", "p99 ms", "bound"),
+    *("MiB/instance", "processors"),
+)
+
+
+def serving_lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the records as the lines of a table."""
+    table: list[Sequence[str]] = [_HEADS]
+    for one in found:
+        p50, p99 = (None if one[name] is None else 1e3 * one[name] for name in ("p50", "p99"))
+        memory = None if one["memory"] is None else one["memory"] / 2**20
+        table.append(
+            (
+                *(str(one[name]) for name in ("instances", "threads", "batch")),
+                _text(one["throughput"], ",.1f"),
+                _text(p50, ".4g"),
+                _text(p99, ".4g"),
+                {None: "-", True: "within", False: "beyond"}[one["within"]],
+                _text(memory, ".0f"),
+                one["why"] or one["processors"],
+            )
+        )
+    return _aligned(table)
+
+
+def start_lines(split: Split) -> list[str]:
+    """Return a line for each instance that starts a server on its processors and threads."""
+    threads = split.threads
+    return [
+        f"OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} "
+        f"taskset --cpu-list {processors} python SERVER"
+        for processors in split.pins().split("/")
+    ]
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table. All columns but the last end at the same place."""
+    last = len(table[0]) - 1
+    widths = [max(len(row[column]) for row in table) for column in range(last)]
+    return [
+        "  ".join([*(row[c].rjust(widths[c]) for c in range(last)), row[last]]).rstrip()
+        for row in table
     ]
 
 

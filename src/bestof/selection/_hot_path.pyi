@@ -2,7 +2,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from bestof.selection.passes.open_passes import OpenPasses
+from bestof.selection.passes import OpenPasses
 from bestof.selection.trials.trial import Trial
 
 class Winner:

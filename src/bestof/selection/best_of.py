@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import inspect
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
@@ -17,7 +17,7 @@ from bestof.selection.hot_path import HotPath
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies.policy import Policy
 from bestof.selection.reports.paper_interface import PaperInterface
-from bestof.selection.reports.report import ProblemReport, SelectorReport
+from bestof.selection.reports.report import Met, ProblemReport, SelectorReport
 from bestof.selection.reports.report_builder import (
     Price,
     report_all,
@@ -142,6 +142,8 @@ class BestOf(PaperInterface, HotPath):
         self.total_rounds = settings.paper.rounds
         self.pruning_speedup = settings.paper.pruning_speedup
         self.prune_after_round = settings.paper.prune_after_round
+        self.met: Callable[[], Mapping[Any, Met]] | None = None
+        """How often each problem was met, and where, if whoever calls the selector counts that."""
         self._given = given
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
         registry.register(self)
@@ -189,12 +191,15 @@ class BestOf(PaperInterface, HotPath):
         problem, known = self._problem("explain", args, kwargs), self._knowledge
         with known.lock:
             decision, tuning = known.decisions.get(problem), known.tunings.get(problem)
-            return report_problem(problem, decision, tuning, known.alternatives)
+            surcharges = self._surcharges()
+            return report_problem(problem, decision, tuning, known.alternatives, surcharges)
 
     def report(self) -> SelectorReport:
         """Return what is known of every problem, as a value that can be printed."""
         known = self._knowledge
+        met = None if self.met is None else self.met()
         with known.lock:
+            calls = {problem: one.calls // len(one.functions) for problem, one in known.winners()}
             return report_selector(
                 self.name,
                 self.stages,
@@ -203,7 +208,14 @@ class BestOf(PaperInterface, HotPath):
                 known.alternatives,
                 Price(known.trials, known.trial_seconds, known.loss_seconds),
                 known.savings(),
+                surcharges=self._surcharges(),
+                met=met,
+                calls=calls,
             )
+
+    def _surcharges(self) -> dict[str, float]:
+        """Return the seconds that the policy adds to the trials of alternatives."""
+        return dict(getattr(self._knowledge.choice.current(), "handicaps", ()))
 
     def chosen(self, problem: Hashable) -> str | None:
         """Return the name of the alternative that is chosen for a problem at present.
@@ -238,6 +250,13 @@ class BestOf(PaperInterface, HotPath):
     def saved_seconds(self) -> float:
         """An estimate of the seconds that these calls saved against the first alternative."""
         return self._knowledge.savings().seconds
+
+    def course(self) -> list[tuple[float, int, float]]:
+        """Return when each decision was made, by `time.perf_counter`, and the number of trials and
+        their seconds until then. The oldest decisions are forgotten first.
+        """
+        with self._knowledge.lock:
+            return list(self._knowledge.course)
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""
@@ -278,6 +297,10 @@ class BestOf(PaperInterface, HotPath):
         return (
             f"<BestOf {self.name!r} of {names}; {len(self._knowledge.decisions)} problems settled>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: what was chosen for each problem."""
+        return self.report()._repr_html_()
 
     def _problem(self, asked: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         try:

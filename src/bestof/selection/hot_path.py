@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bestof.errors import ProblemError, StageError
 from bestof.selection.integer import integer
-from bestof.selection.passes.winner import WHILE_SAMPLED, PythonWinner
+from bestof.selection.passes import WHILE_SAMPLED, PythonWinner
 from bestof.selection.trials.trial import detours, timed_in_python
 
 

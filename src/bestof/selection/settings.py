@@ -19,7 +19,6 @@ from bestof.selection.argument import (
     parse_rounds,
 )
 from bestof.selection.call.guard import Guard, validate_check
-from bestof.selection.call.late_times import LateTimes
 from bestof.selection.identity.alternative import Alternative, parse_alternatives
 from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
@@ -27,7 +26,7 @@ from bestof.selection.policies.policy import Policy
 from bestof.selection.state import registry
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.store.protocol import Store
-from bestof.selection.trials.timer import Timer
+from bestof.selection.trials.timer import LateTimes, Timer
 from bestof.selection.trials.verifier import Verifier
 
 

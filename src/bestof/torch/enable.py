@@ -22,23 +22,19 @@ from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
-from bestof.torch.allocator import hand_back_freed, keep_freed
-from bestof.torch.cuda.device import CUDA, is_built
-from bestof.torch.data_loading.interception import follow
-from bestof.torch.data_loading.tuning import Bounds
-from bestof.torch.dispatch.override import Override
-from bestof.torch.dispatch.volumes import VolumeConvolution
-from bestof.torch.layout.interception import tune_layouts
+from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
 from bestof.torch.ops import table
-from bestof.torch.override import ConvolutionOverride
-from bestof.torch.ranks.agreement import Agreement
+from bestof.torch.process.allocator import hand_back_freed, keep_freed
+from bestof.torch.process.data_loading.interception import follow
+from bestof.torch.process.data_loading.tuning import Bounds
+from bestof.torch.process.layout.interception import tune_layouts
+from bestof.torch.process.neighbours import Neighbours
+from bestof.torch.process.ranks.agreement import Agreement
+from bestof.torch.process.threads import FittedThreads, Lowered
 
 
 class _State:
     lock = threading.Lock()
-    override: ConvolutionOverride | None = None
-    cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
-    overrides: tuple[Override, ...] = ()  # of the operations in the table
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -50,15 +46,20 @@ class _State:
     without_kernels: Configuration | None = None
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
+    threads = FittedThreads()
+    neighbours = Neighbours()
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
 def enable(config: ConfigurationLike = None) -> None:
-    """Choose every 2-D convolution among alternatives from now on, in training and inference.
+    """Choose the kernels of every operation in the table from now on, in training and inference.
 
-    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, poolings,
-    matrix products and attention are chosen too. With glibc, freed memory stays in the
-    process: later allocations meet no page faults, but the process stays as large as at its peak.
+    The table is `ops/table.py`: convolutions, matrix products, attention, poolings and others on
+    the CPU. If this PyTorch has CUDA, 2-D convolutions are chosen on CUDA devices too. With glibc,
+    freed memory stays in the process: later allocations meet no page faults, but the process stays
+    as large as at its peak.
+    If PyTorch has more threads than the process may use, by its affinity and the quota of its
+    control group, they are lowered.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -86,7 +87,8 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     """Tune inside a `with` block, in every thread of the process; blocks may nest.
 
     config: see `set_config`. The configuration of the innermost block holds. A block leaves the
-    allocator unchanged, whatever `memory` says. Raises what `enable` raises.
+    allocator and the threads unchanged, whatever `memory` and `threads` say. Raises what `enable`
+    raises.
     """
     token, configuration = object(), _enabling(config)
     with _State.lock:
@@ -105,9 +107,10 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
-    {"enable": true}, "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading,
-    layout and the agreement of ranks are off by default.
+    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
+    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    Omitted keys take their defaults. Data loading, layout and the agreement of ranks are off by
+    default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -119,6 +122,9 @@ def set_config(config: ConfigurationLike) -> None:
     without: operations that are left to PyTorch, by the names of their selectors.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
+    fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
+        raised, and a number that the program sets afterwards stays.
+    neighbours: while other processes want the same processors, let waiting threads sleep soon.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
         holds if kernel.enable is false.
     layout: try channels last for the weights of each model's convolutions, and keep it if the step
@@ -148,29 +154,14 @@ def order_accuracy(accuracy: str) -> None:
         _apply()
 
 
-def convolution_override() -> ConvolutionOverride | None:
-    """Return the override of the CPU; None if nothing was ever enabled."""
-    return _State.override
-
-
-def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
-    """Return the overrides of all kinds of devices that were ever enabled."""
-    return tuple(override for override in (_State.override, _State.cuda) if override is not None)
-
-
-def operation_overrides() -> tuple[Override, ...]:
-    """Return the overrides of the operations in the table; none if nothing was ever enabled."""
-    return _State.overrides
-
-
-def operation_override(name: str) -> Override | None:
-    """Return the override of the operation of this name; None if nothing was ever enabled."""
-    return next((one for one in _State.overrides if one.operation.name == name), None)
-
-
 def keeps_freed_memory() -> bool:
     """Return whether freed memory stays in the process at present."""
     return _State.keeps_freed
+
+
+def lowered_threads() -> Lowered | None:
+    """Return how PyTorch's threads were lowered; None if they are the program's at present."""
+    return _State.threads.lowered
 
 
 def _parsed(config: ConfigurationLike) -> Configuration:
@@ -204,23 +195,18 @@ def _apply() -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
-        if _State.override is None:
-            _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
-            _State.override = ConvolutionOverride()
-        if not _State.overrides:  # before any is in, while the kernels in place are PyTorch's
-            _State.overrides = tuple(map(Override, table.OPERATIONS))
-            _State.override.volumes = VolumeConvolution(_State.overrides)
+        make_overrides()  # before any is in, while the kernels in place are PyTorch's
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
-        for override in convolution_overrides():
-            override.configure(within)
-            override.register()
-        for one in _State.overrides:
+        for one in overrides():
             one.configure(within)
         _tell_left_out()
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
+        if _State.everywhere is not None and not _State.blocks:
+            _fit_threads(_State.everywhere.fit_threads)
+            _watch_neighbours(_State.everywhere.watch_neighbours)
         follow(_bounds(wanted))
         tune_layouts(wanted.layout)
         _agree(wanted.ranks)
@@ -232,7 +218,7 @@ def _apply() -> None:
 
 def left_out() -> dict[str, str]:
     """Return the operations that this PyTorch keeps although they are enabled, each with why."""
-    found = {one.operation.name: one.objection for one in _State.overrides}
+    found = {one.operation.name: one.objection for one in operation_overrides()}
     return {name: why for name, why in found.items() if why is not None}
 
 
@@ -250,11 +236,11 @@ def _tell_left_out() -> None:
 
 
 def _remove_all() -> None:
-    for override in convolution_overrides():
-        override.remove()
-    for one in _State.overrides:
+    for one in overrides():
         one.remove()
     _keep_freed(False)
+    _fit_threads(False)
+    _watch_neighbours(False)
     only = _State.without_kernels
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
@@ -282,8 +268,23 @@ def _keep_freed(wanted: bool) -> None:
         _State.keeps_freed = False
 
 
+def _fit_threads(wanted: bool) -> None:
+    if wanted:
+        _State.threads.fit()
+    else:
+        _State.threads.undo()
+
+
+def _watch_neighbours(wanted: bool) -> None:
+    if wanted:
+        _State.neighbours.watch()
+    else:
+        _State.neighbours.leave()
+
+
 def _after_fork() -> None:
     _State.lock = threading.Lock()  # another thread of the parent may have held it
+    _State.neighbours.forget()
 
 
 if hasattr(os, "register_at_fork"):

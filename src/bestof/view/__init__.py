@@ -7,18 +7,20 @@ imported when the first text is drawn, so that programs under `bestof run` do no
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, TextIO
 
 from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.selection import report_all
 from bestof.selection.reports.report import Report
 from bestof.selection.store.record import Record
-from bestof.view.html import html
+from bestof.view.html import html, html_part
+from bestof.view.overview import overview_text
 from bestof.view.printable import printable_json, printable_record, printable_report
 from bestof.view.quantity import age, plural
 from bestof.view.words import not_shown
@@ -32,12 +34,15 @@ def render(
     width: int | None = None,
     color: bool = False,
     most: int | None = None,
+    *,
+    whole: bool = False,
 ) -> str:
     """Return the report as text, JSON or an HTML page.
 
-    `width` in columns, `color`, and `most`, the number of problems shown, apply to text only.
-    `report_from_dict` reads the JSON back. Text shortens names of more than 400 characters; JSON
-    and HTML hold them whole.
+    Text is a table with a row for each layer or problem; if `whole`, tables of all alternatives and
+    the tree of decisions. `width` in columns, `color` (if `whole`), and `most`, the number of
+    problems shown, apply to text only. `report_from_dict` reads the JSON back. Text shortens names
+    of more than 400 characters; JSON and HTML hold them whole.
     """
     if format == "json":
         content = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
@@ -46,6 +51,8 @@ def render(
         return html(printable_report(report, most=None))
     if format != "text":
         raise InvalidArgument(f"there is no format {format!r}; take text, json or html")
+    if not whole:
+        return overview_text(report, width, most)
     if not _rich():
         return _plain(report, most)
     from bestof.view.text import text  # noqa: PLC0415  optional and slow
@@ -53,22 +60,45 @@ def render(
     return text(report, width, color, most)
 
 
+class ReportText(str):
+    """A report as text, which notebooks show as a table."""
+
+    report: Report
+
+    def _repr_html_(self) -> str:
+        return html_part(printable_report(self.report, most=None))
+
+
 def report(format: Literal["text", "json", "html"] = "text") -> str:
-    """Return what is known of every selector of the process, as text, JSON or HTML."""
-    return render(report_all(), format)
+    """Return what is known of every selector of the process, as text, JSON or HTML.
 
-
-def print_report(report: Report, most: int | None = None) -> None:
-    """Print the report to the standard output. A terminal gets colours and full width.
-
-    most: the number of problems that are shown; None: all.
+    The text has a row for each layer or problem. A notebook shows it as a table.
     """
-    if _rich() and sys.stdout.isatty():
+    known = report_all()
+    text = ReportText(render(known, format))
+    text.report = known
+    return text
+
+
+def print_report(report: Report, most: int | None = None, *, whole: bool = False) -> None:
+    """Print the report to the standard output, in lines that fit the terminal.
+
+    most: the number of problems that are shown; None: all. whole: as for `render`.
+    """
+    if whole and _rich() and sys.stdout.isatty():
         from bestof.view.text import print_text, terminal  # noqa: PLC0415  optional and slow
 
         print_text(report, terminal(), most)
     else:
-        print(render(report, most=most))
+        print(render(report, width=terminal_width(sys.stdout), most=most, whole=whole))
+
+
+def terminal_width(stream: TextIO | None) -> int:
+    """Return the columns of a terminal; of what is no terminal, 100."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):  # closed, redirected, or absent
+        return 100
 
 
 def print_chosen(report: Report, most: int | None = None) -> None:
@@ -82,7 +112,7 @@ def print_chosen(report: Report, most: int | None = None) -> None:
 
         print_chosen(report, terminal(), most)
     else:
-        print(render(report, most=most))
+        print(render(report, most=most, whole=True))
 
 
 def print_records(records: Sequence[Record], url: str, now: float, most: int | None = None) -> None:
@@ -116,7 +146,7 @@ def _plain(report: Report, most: int | None) -> str:
     cut = [replace(one, problems=one.problems[:share]) for one in report.selectors]
     counts = [len(one.problems) for one in report.selectors]
     hidden = sum(counts) - sum(len(one.problems) for one in cut)
-    text = str(printable_report(Report(tuple(cut))))
+    text = str(printable_report(replace(report, selectors=tuple(cut))))
     more = f"{not_shown(plural(hidden, 'problem'))}\n" if hidden else ""
     return f"{text}\n{more}{_HINT}"
 

@@ -1,114 +1,252 @@
-"""Reports as one HTML page, without other files."""
+"""Reports as one HTML page, without other files: it works where there is no network.
+
+The page is complete without its script, which sorts, filters and folds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from bestof.selection.duration import duration
-from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
-from bestof.view.quantity import ratio
+from bestof.selection.reports.overview import Row, net, overview
+from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, Run
+from bestof.view.overview import chosen_text, names_of, run_lines
+from bestof.view.page_parts import SCRIPT, STYLE
+from bestof.view.quantity import plural, ratio
+from bestof.view.time_line import time_line
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import (
     NOTHING,
+    UNTRIED,
+    WORDS,
     node_facts,
     node_state,
     problem_state,
     selector_line,
     status_text,
+    untried_names,
 )
 
-_STYLE = """\
-:root { color-scheme: light dark; --line: #8884; --soft: #888; }
-:root { --good: #1a7f37; --bad: #c62828; --wait: #9a6700; }
-@media (prefers-color-scheme: dark) { :root { --good: #4ac26b; --bad: #ff7b72; --wait: #d4a72c; } }
-body { font: 15px/1.45 system-ui, sans-serif; }
-body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 0; border-bottom: 1px solid var(--line); }
-p.price, .state { color: var(--soft); } p.price { margin: .2rem 0 .8rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .7rem; text-align: left; vertical-align: top; }
-td, h2, li { overflow-wrap: anywhere; }
-thead th { color: var(--soft); font-weight: normal; }
-tbody th { padding-top: .7rem; overflow-wrap: anywhere; } tbody th .state { font-weight: normal; }
-.number { text-align: right; white-space: nowrap; }
-tr.chosen td, .tree .chosen { color: var(--good); font-weight: 600; }
-tr.disqualified td { color: var(--bad); } tr.aside td, .tree .aside { color: var(--soft); }
-.unsettled { color: var(--wait) !important; font-weight: 600; }
-.tree ul { list-style: none; margin: 0; padding-left: 1.3rem; border-left: 1px solid var(--line); }
-.tree > ul { padding-left: 0; border: 0; }
-"""
+_GAINS = 5  # rows on the first screen
+_NUMBERS = ("calls", "before", "after", "gain", "saved")
 
 
 def html(report: Report) -> str:
-    """Return the page: a table for each selector, then the tree of decisions."""
+    """Return the page: what was gained, the table of layers, the time line, the tree, the words."""
     return "\n".join(_page(report))
 
 
+def html_part(report: Report) -> str:
+    """Return the table alone, for the output of a notebook's cell."""
+    style = "".join(STYLE.split("/* page */")[0].splitlines())
+    parts = "\n".join(_table(report, overview(report)))
+    return f'<style>{style}</style><div class="bestof">{parts}</div>'
+
+
 def _page(report: Report) -> Iterator[str]:
+    title = "bestof report" if report.run is None else f"bestof: {report.run.program}"
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>bestof report</title>\n<style>\n{_STYLE}</style>\n</head>"
-    yield "<body>\n<h1>bestof report</h1>"
-    used = [selector for selector in report.selectors if selector.problems]
-    if not used:
+    yield f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>"
+    yield '<body class="bestof">\n<main>'
+    yield f"<h1>{escape(title)}</h1>"
+    if report.run is not None:
+        yield f'<p class="soft">{escape(run_lines(report.run)[1])}</p>'
+    rows = overview(report)
+    if not rows:
         yield f"<p>{NOTHING}</p>"
-    for selector in used:
-        yield from _selector(selector)
-    trees = decision_trees(report)
-    if trees:
-        yield '<h2>decision tree</h2>\n<div class="tree">\n<ul>'
-        for tree in trees:
-            yield from _leaf(tree) if tree.leaf else _node(tree, aside=False)
-        yield "</ul>\n</div>"
-    yield "</body>\n</html>"
+    else:
+        yield from _cards(report)
+        yield from _gains(rows)
+        yield "<h2>layers and problems</h2>"
+        yield from _controls(rows)
+        yield from _table(report, rows)
+    if report.run is not None and len(report.run.course) > 1:
+        yield "<h2>time line</h2>"
+        yield time_line(report.run.course)
+    yield from _trees(report)
+    if rows:
+        yield "<h2>search</h2>\n<ul>"
+        for selector in report.selectors:
+            if selector.problems:
+                told = f"{selector.selector}: {selector_line(selector)}"
+                yield f"<li>{escape(told)}</li>"
+        yield "</ul>"
+    yield '<details class="words"><summary>the words of this page</summary>\n<dl>'
+    for word, meaning in WORDS:
+        yield f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>"
+    yield f"</dl></details>\n</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>"
 
 
-def _selector(selector: SelectorReport) -> Iterator[str]:
-    yield f"<h2>{escape(selector.selector)}</h2>"
-    yield f'<p class="price">{escape(selector_line(selector))}</p>'
-    yield '<div class="scroll"><table>\n<thead><tr><th></th><th>alternative</th>'
-    for heading in ("time", "spread", "trials", "speed-up"):
-        yield f'<th class="number">{heading}</th>'
-    yield "<th>status</th></tr></thead>"
-    for problem in selector.problems:
-        yield from _problem(problem)
-    yield "</table></div>"
+def _cards(report: Report) -> Iterator[str]:
+    total, run = net(report), report.run
+    cards = []
+    if total.calls and run is not None:
+        cards.append(("ran", duration(run.seconds), _without(run, total.saved)))
+    if total.calls:
+        cards.append(("saved", duration(total.saved), f"in {plural(total.calls, 'settled call')}"))
+    if total.trials:
+        cards.append(("tuning cost", duration(total.tuning), f"in {plural(total.trials, 'trial')}"))
+    if total.calls and total.trials:
+        cards.append(("net", duration(total.seconds), "saved, less tuning"))
+    if total.unsettled:
+        cards.append(("unsettled", str(total.unsettled), "the search goes on"))
+    if cards:
+        yield '<div class="cards">'
+        for name, value, more in cards:
+            yield f"<div><span>{name}</span><b>{value}</b><span>{escape(more)}</span></div>"
+        yield "</div>"
 
 
-def _problem(problem: ProblemReport) -> Iterator[str]:
-    state = "state" if problem.settled else "state unsettled"
-    yield f'<tbody>\n<tr><th colspan="7" scope="rowgroup">{escape(problem.problem)}'
-    yield f'<span class="{state}"> [{escape(problem_state(problem))}]</span></th></tr>'
-    for alternative in problem.alternatives:
-        yield _row(alternative, alternative.name == problem.decision)
-    yield "</tbody>"
+def _without(run: Run, saved: float) -> str:
+    return f"{duration(run.seconds + saved)} by the first alternatives" if saved > 0 else ""
 
 
-def _row(alternative: AlternativeReport, chosen: bool) -> str:
-    kind = (
-        "chosen"
-        if chosen
-        else {"disqualified": "disqualified", "measured": ""}.get(alternative.status, "aside")
+def _gains(rows: Sequence[Row]) -> Iterator[str]:
+    best = sorted((row for row in rows if row.saved > 0), key=lambda row: -row.saved)[:_GAINS]
+    if not best:
+        return
+    yield "<h2>what gained most</h2>\n<ol>"
+    for name, row in zip(names_of(best), best, strict=True):
+        yield (
+            f"<li><b>{escape(name)}</b>: {duration(row.saved)} saved, {ratio(row.gain)} as fast by "
+            f"{escape(chosen_text(row))}</li>"
+        )
+    yield "</ol>"
+
+
+def _controls(rows: Sequence[Row]) -> Iterator[str]:
+    yield '<form class="controls" role="search">'
+    yield '<label>filter <input id="filter" type="search" placeholder="layer, problem, kernel" '
+    yield 'aria-keyshortcuts="/" autocomplete="off"></label>'
+    yield '<label>operation <select id="operation"><option value="">all</option>'
+    for name in dict.fromkeys(row.key[0] for row in rows):
+        yield f"<option>{escape(name)}</option>"
+    yield '</select></label>\n<label>show <select id="state"><option value="">all</option>'
+    yield "<option>noisy</option><option>unsettled</option><option>slower</option></select></label>"
+    yield '<button type="button" id="unfold">open all</button>'
+    yield f'<output id="count" aria-live="polite">{plural(len(rows), "row")}</output></form>'
+
+
+def _table(report: Report, rows: Sequence[Row]) -> Iterator[str]:
+    problems = {
+        (one.selector, problem.problem): problem
+        for one in report.selectors
+        for problem in one.problems
+    }
+    yield '<div class="scroll" tabindex="0" role="region" aria-label="layers and problems">'
+    yield '<table id="rows">\n<thead><tr>'
+    for heading in ("layer or problem", *_NUMBERS, "chosen"):
+        kind = ' class="number"' if heading in _NUMBERS else ""
+        yield f'<th scope="col"{kind}><button type="button">{heading}</button></th>'
+    yield "</tr></thead>\n<tbody>"
+    for name, row in zip(names_of(rows), rows, strict=True):
+        yield from _row(name, row, problems)
+    yield "</tbody></table></div>"
+
+
+def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) -> Iterator[str]:
+    states = ["noisy"] if row.noisy else []
+    states += ["unsettled"] if row.chosen is None else []
+    states += ["slower"] if row.saved < 0 else []
+    yield f'<tr data-operation="{escape(row.key[0])}" data-state="{" ".join(states)}">'
+    yield f'<th scope="row" data-label="layer or problem">{escape(name)}</th>'
+    numbers = (
+        (row.calls, f"{row.calls:,}" if row.calls else ""),
+        (row.before, duration(row.before)),
+        (row.after, duration(row.after)),
+        (row.gain, ratio(row.gain)),
+        (row.saved, duration(row.saved) if row.calls and row.chosen else ""),
     )
-    spread = f"± {duration(alternative.spread)}" if alternative.spread is not None else ""
-    trials = str(alternative.trials) if alternative.trials else ""
-    numbers = (duration(alternative.seconds), spread, trials, ratio(alternative.speedup))
-    cells = "".join(f'<td class="number">{escape(number)}</td>' for number in numbers)
-    mark = "*" if chosen else ""
-    name, status = escape(alternative.name), escape(status_text(alternative))
-    return f'<tr class="{kind}"><td>{mark}</td><td>{name}</td>{cells}<td>{status}</td></tr>'
+    for label, (value, text) in zip(_NUMBERS, numbers, strict=True):
+        yield f'<td class="number" data-label="{label}" data-value="{value or 0:.9g}">{text}</td>'
+    marks = "".join(f' <span class="mark {state}">{state}</span>' for state in states)
+    yield f'<td data-label="chosen"><details><summary>{escape(chosen_text(row))}{marks}</summary>'
+    if row.places:
+        yield f'<p class="soft">{escape(", ".join(row.places))}</p>'
+    for note in (row.remark, row.why):
+        if note is not None:
+            yield f"<p>{escape(note)}</p>"
+    problem = problems[row.key]
+    yield from _alternatives(row.key, problem)
+    for child in dict.fromkeys(
+        child for one in problem.alternatives for child in one.children if child in problems
+    ):
+        yield from _alternatives(child, problems[child])
+    yield "</details></td></tr>"
+
+
+def _alternatives(key: tuple[str, str], problem: ProblemReport) -> Iterator[str]:
+    state = "soft" if problem.settled else "unsettled"
+    yield f'<h3>{escape(" ".join(key))} <span class="{state}">'
+    yield f"[{escape(problem_state(problem))}]</span></h3>"
+    shown = [one for one in problem.alternatives if one.status not in UNTRIED]
+    slowest = max((_end(one) for one in shown), default=0.0)
+    yield "<table><thead><tr><th></th><th>alternative</th>"
+    yield '<th class="number">time</th><th class="number">spread</th><th class="bar"></th>'
+    yield '<th class="number">trials</th><th class="number">speed-up</th><th>status</th>'
+    yield "</tr></thead><tbody>"
+    for one in shown:
+        yield _alternative(one, one.name == problem.decision, slowest)
+    yield "</tbody></table>"
+    reasons = untried_names(problem)
+    if reasons:
+        count = sum(map(len, reasons.values()))
+        yield f'<details class="reasons"><summary>{count} not tried</summary><dl>'
+        for reason, names in reasons.items():
+            yield f"<dt>{escape(reason)}</dt><dd>{escape(', '.join(names))}</dd>"
+        yield "</dl></details>"
+
+
+def _alternative(one: AlternativeReport, chosen: bool, slowest: float) -> str:
+    kind = "chosen" if chosen else {"disqualified": "bad", "measured": ""}.get(one.status, "soft")
+    spread = f"± {duration(one.spread)}" if one.spread is not None else ""
+    trials = str(one.trials) if one.trials else ""
+    numbers = [duration(one.seconds), spread, trials, ratio(one.speedup)]
+    cells = [f'<td class="number">{escape(number)}</td>' for number in numbers]
+    cells.insert(2, f'<td class="bar">{_bar(one, slowest)}</td>')
+    mark, name, status = "*" if chosen else "", escape(one.name), escape(status_text(one))
+    return (
+        f'<tr class="{kind}"><td>{mark}</td><td>{name}</td>{"".join(cells)}<td>{status}</td></tr>'
+    )
+
+
+def _bar(one: AlternativeReport, slowest: float) -> str:
+    """Return a bar for the time, with a line for its spread; the slowest is 100 wide."""
+    if one.seconds is None or slowest <= 0.0:
+        return ""
+    scale = 100.0 / slowest
+    width, spread = one.seconds * scale, (one.spread or 0.0) * scale
+    line = f'<path d="M{max(0.0, width - spread):.1f} 5H{width + spread:.1f}"/>' if spread else ""
+    return (
+        '<svg viewBox="0 0 100 10" width="70" height="10" preserveAspectRatio="none" '
+        'aria-hidden="true">'
+        f'<rect y="1" width="{width:.1f}" height="8"/>{line}</svg>'
+    )
+
+
+def _end(one: AlternativeReport) -> float:
+    return (one.seconds or 0.0) + (one.spread or 0.0)
+
+
+def _trees(report: Report) -> Iterator[str]:
+    trees = decision_trees(report)
+    if not trees:
+        return
+    yield '<details class="tree"><summary><h2>decision tree</h2></summary>\n<ul>'
+    for tree in trees:
+        yield from _leaf(tree) if tree.leaf else _node(tree, aside=False)
+    yield "</ul>\n</details>"
 
 
 def _leaf(node: Node) -> Iterator[str]:
     yield from _node_line(node, aside=False)
-    yield f'<span class="aside">{escape(" ".join(node_facts(node)))}</span></li>'
+    yield f'<span class="soft">{escape(" ".join(node_facts(node)))}</span></li>'
 
 
 def _node_line(node: Node, aside: bool) -> Iterator[str]:
-    kind = "aside" if aside else "chosen" if node.settled else "unsettled"
+    kind = "soft" if aside else "chosen" if node.settled else "unsettled"
     yield f"<li>{escape(node.selector)} {escape(node.problem)} → "
     yield f'<span class="{kind}">{escape(node_state(node))}</span>'
 
@@ -119,7 +257,7 @@ def _node(node: Node, aside: bool) -> Iterator[str]:
         yield "<ul>"
         for branch in node.branches:
             second = aside or (node.settled and not branch.chosen)
-            kind = "aside" if second else "chosen" if branch.chosen else ""
+            kind = "soft" if second else "chosen" if branch.chosen else ""
             mark = "* " if branch.chosen else ""
             time = duration(branch.alternative.seconds)
             yield f'<li><span class="{kind}">{mark}{escape(branch.alternative.name)} {time}</span>'

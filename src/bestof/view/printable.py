@@ -41,7 +41,13 @@ def printable_json(text: str) -> str:
 
 def printable_report(report: Report, most: int | None = _MOST) -> Report:
     """Return the report with every name and reason made printable."""
-    return Report(tuple(printable_selector(one, most) for one in report.selectors))
+    run = report.run
+    if run is not None:
+        versions = tuple(printable(one, most) for one in run.versions)
+        program, host = printable(run.program, most), printable(run.host, most)
+        run = replace(run, program=program, host=host, versions=versions)
+    selectors = tuple(printable_selector(one, most) for one in report.selectors)
+    return replace(report, selectors=selectors, run=run)
 
 
 def printable_record(record: Record) -> Record:
@@ -66,6 +72,7 @@ def _problem(one: ProblemReport, most: int | None) -> ProblemReport:
         problem=printable(one.problem, most),
         decision=printable(one.decision, most),
         source=printable(one.source, most),
+        places=tuple(printable(place, most) for place in one.places),
         alternatives=tuple(_alternative(row, most) for row in one.alternatives),
     )
 

@@ -23,12 +23,14 @@ from bestof.view.tree import Branch, Node, decision_trees
 from bestof.view.words import (
     NOT_NESTED,
     NOTHING,
+    UNTRIED,
     node_facts,
     node_state,
     not_shown,
     problem_state,
     selector_line,
     status_text,
+    untried_names,
 )
 
 # A longer name is folded, so that a reason still fits into 80 columns.
@@ -54,6 +56,7 @@ def text(report: Report, width: int | None, color: bool, most: int | None = None
         color_system="standard" if color else None,
         no_color=not color,
         legacy_windows=False,
+        force_jupyter=False,  # a notebook would show the text, and `file` stay empty
         _environ={},
     )
     print_text(report, console, most)
@@ -63,7 +66,9 @@ def text(report: Report, width: int | None, color: bool, most: int | None = None
 
 def terminal() -> Console:
     """Return a console for the standard output. If that is no terminal, long lines are not cut."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return Console(
+        highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH
+    )
 
 
 def print_text(report: Report, console: Console, most: int | None = None) -> None:
@@ -176,6 +181,7 @@ def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> Render
     heading = Text.assemble(
         (problem.problem, "bold"), "  ", (f"[{problem_state(problem)}]", state), overflow="fold"
     )
+    tried = [one for one in problem.alternatives if one.status not in UNTRIED]
     rows = [
         (
             "*" if one.name == problem.decision else "",
@@ -183,10 +189,14 @@ def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> Render
             *_cells(one),
             Text(status_text(one)),
         )
-        for one in problem.alternatives
+        for one in tried
     ]
-    styles = [_style(one, one.name == problem.decision) for one in problem.alternatives]
-    return Group(heading, _columns(name, widths, rows, styles=styles))
+    styles = [_style(one, one.name == problem.decision) for one in tried]
+    untried = [
+        Padding(Text(f"{reason}: {', '.join(names)}", "dim", overflow="fold"), (0, 0, 0, 3))
+        for reason, names in untried_names(problem).items()
+    ]
+    return Group(heading, _columns(name, widths, rows, styles=styles), *untried)
 
 
 def _columns(
@@ -222,7 +232,6 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
         return "bold green"
     return {
         "disqualified": "red",
-        "not applicable": "dim",
         "not tried": "dim",
         "pruned": "dim",
     }.get(alternative.status, "")

@@ -10,6 +10,46 @@ from bestof.view.quantity import plural, ratio
 from bestof.view.tree import Node
 
 NOTHING = "Nothing was measured yet: no selector has met a problem."
+WORDS = (
+    ("problem", "what identifies a call for the choice, such as the shapes of a convolution"),
+    ("layer", "a module of the model; +2 says that two more modules have the same problem"),
+    ("alternative", "one of the implementations to choose from; the first is the reference"),
+    ("as is", "PyTorch's own kernel, which would run without bestof"),
+    ("trial", "one timed call of an alternative, on the program's own data"),
+    ("calls", "those that the chosen alternative answered, in C++ or Python; no trials"),
+    ("before", "the time of a call by the first alternative: the median of its trials"),
+    ("after", "the same for the chosen alternative; unsettled: for the fastest so far"),
+    (
+        "median",
+        "choices go by it: without a slow first trial; 40 us are added where Python must call",
+    ),
+    ("spread", "half the distance between the quartiles of the trials"),
+    ("gain", "before divided by after"),
+    ("saved", "calls times (before - after)"),
+    ("tuning", "what trials took beyond the time of the chosen alternative"),
+    ("net", "saved, less tuning"),
+    ("chosen", "the decision; of a layer that is trained: forward, input and weight gradient"),
+    ("noisy (~)", "trials vary so much that another alternative may be faster"),
+    ("settled", "there is a decision, and calls go straight to the chosen alternative"),
+    ("measured", "by trials of this process; as status: tried as often as the chosen one"),
+    ("stored", "decided by an earlier process, from the store"),
+    ("only", "no other alternative was worth a trial"),
+    ("forced, pinned", "chosen by an order, without trials"),
+    ("pruned", "left the search after a few trials, as it was slower"),
+    ("left out", "could run, and was not tried; the reason follows"),
+    ("not applicable", "cannot compute this problem, or not at the chosen level of accuracy"),
+    ("disqualified", "raised an error, or returned a wrong result; the reason follows"),
+    ("drift", "the chosen alternative had become slower, and bestof chose anew"),
+)
+"""The words of reports, and what they mean."""
+
+
+def explained_words() -> str:
+    """Return the words of reports in lines of at most 100 columns."""
+    width = max(len(word) for word, _ in WORDS)
+    return "\n".join(f"{word:<{width}}  {meaning}" for word, meaning in WORDS)
+
+
 NOT_NESTED = (
     "There is no tree: no selector was met inside another one. "
     "`bestof report` shows what was chosen."
@@ -48,7 +88,9 @@ def problem_state(problem: ProblemReport) -> str:
     """Return the source of the decision or that there is none, and how often drift reopened the
     race."""
     state = (problem.source or "settled") if problem.settled else "unsettled"
-    return f"{state}, {plural(len(problem.history), 'drift')}" if problem.history else state
+    state = f"{state}, noisy" if problem.noisy else state
+    state = f"{state}, {plural(len(problem.history), 'drift')}" if problem.history else state
+    return f"{state}; {problem.remark}" if problem.remark is not None else state
 
 
 def status_text(alternative: AlternativeReport) -> str:
@@ -56,6 +98,19 @@ def status_text(alternative: AlternativeReport) -> str:
     return (
         f"{alternative.status}: {alternative.reason}" if alternative.reason else alternative.status
     )
+
+
+UNTRIED = ("left out", "not applicable")
+"""The statuses of alternatives without a trial, of which a problem may have dozens."""
+
+
+def untried_names(problem: ProblemReport) -> dict[str, list[str]]:
+    """Return the names of alternatives that were not tried, by the reason."""
+    names: dict[str, list[str]] = {}
+    for one in problem.alternatives:
+        if one.status in UNTRIED:
+            names.setdefault(status_text(one), []).append(one.name)
+    return names
 
 
 def node_state(node: Node) -> str:

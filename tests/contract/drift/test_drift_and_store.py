@@ -9,7 +9,7 @@ from drifting_machine import WINDOW, Machine, calls, drifts, settled
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.passes.winner import NEVER
+from bestof.selection.passes import NEVER
 from bestof.selection.policies import Fixed, Race, Window
 from bestof.selection.store.memory import MemoryStore
 

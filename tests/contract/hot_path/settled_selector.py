@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bestof.selection.hot_path import NativeHotPath, NativeWinner, PythonHotPath
-from bestof.selection.passes.winner import NEVER, PythonWinner
+from bestof.selection.passes import NEVER, PythonWinner
 
 IMPLEMENTATIONS: dict[str, type[PythonHotPath] | None] = {
     "python": PythonHotPath,

@@ -11,7 +11,7 @@ from settled_selector import Told, answers_itself, first_argument, make_selector
 
 from bestof.errors import StageError
 from bestof.selection.hot_path import PythonHotPath
-from bestof.selection.passes.winner import WHILE_SAMPLED
+from bestof.selection.passes import WHILE_SAMPLED
 from bestof.selection.trials.trial import detours
 
 

@@ -12,8 +12,7 @@ import pytest
 from settled_selector import answers_itself, make_selector, second_stage
 
 from bestof.selection.hot_path import NativeWinner, PythonHotPath
-from bestof.selection.passes.open_passes import OpenPasses
-from bestof.selection.passes.winner import PASSES_KEPT, THREADS_KEPT
+from bestof.selection.passes import PASSES_KEPT, THREADS_KEPT, OpenPasses
 
 
 def _group(kind: type[PythonHotPath], *, stages: int = 2) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import torch
 from tuned_program import EachInTurnPolicy
 
 import bestof
-from bestof.torch.convolution import recognition
+from bestof.torch.ops.convolution import recognition
 from fresh_process import fresh_process
 
 

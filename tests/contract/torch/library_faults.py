@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import bestof.torch as bt
-from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.layout.interception import layout_lines, tune_layouts
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.plan.run import torch_step
+from bestof.torch.process.layout.interception import layout_lines, tune_layouts
 
 
 def strided_points() -> None:

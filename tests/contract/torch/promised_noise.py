@@ -21,11 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bestof.torch.convolution.catalogue import FORWARD
+from bestof.kernels import algorithms
 
-PROMISED = max(
-    row.bound.rms for row in FORWARD.alternatives if row.bound and row.name == "native winograd4"
-)
+PROMISED = algorithms()["winograd4"].error.rms
 """The largest error that accuracy float32 allows, root mean square."""
 
 _KERNELS_ARE_NOT_RANDOM = 2.0

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.distance import are_equal
+from bestof.torch.ops.distance import are_equal
 from bestof.torch.plan.trace import traced as trace
 from bestof.torch.plan.verify import verification
 

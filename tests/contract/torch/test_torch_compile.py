@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 import bestof
 from bestof.errors import BestofWarning
 from bestof.torch.compile.backend import InferenceGraph, bestof_backend
-from bestof.torch.enable import convolution_override
-from bestof.torch.plan.algorithms.selection import selector
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.plan.steps.convolution_step import selector
 
 MODELS = ("vgg", "resnet, basic", "mobilenet", "densenet", "unet", "transformer", "waves")
 # Errors of some thirty float32 steps, against PyTorch's own; F(4) promises 5e-6 a step.

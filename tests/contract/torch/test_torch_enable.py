@@ -12,7 +12,7 @@ from tuned_program import Prefer, assert_same, net, step
 
 import bestof
 import bestof.torch as integration
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
 
 
 def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:

@@ -8,7 +8,7 @@ from tuned_program import EachInTurnPolicy
 import bestof
 from bestof.bench.model.losses import Losses, Training, compare_losses
 from bestof.bench.model.models import find_model
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.attention.attention import Attention
 from bestof.torch.ops.product.product import Product
 

@@ -18,12 +18,12 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch import _shim
-from bestof.torch.enable import convolution_override, operation_overrides
-from bestof.torch.guards import GUARDS
+from bestof.torch.backends import _shim
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
 from bestof.torch.ops import table
 from bestof.torch.ops.activation import activation
 from bestof.torch.ops.attention.attention import Attention
+from bestof.torch.ops.guards import GUARDS
 from bestof.torch.ops.norm import group_norm_backward, layer_norm_problem
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.product.product import Product

@@ -20,11 +20,11 @@ from torch.utils import _pytree as pytree
 
 import bestof
 import bestof.torch as bt
-from bestof.torch.plan.algorithms.selection import selector
 from bestof.torch.plan.algorithms.table import algorithm, promised_error
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.memory import arena
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.steps.convolution_step import selector
 
 # What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy
 # float32 allows.

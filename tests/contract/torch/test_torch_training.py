@@ -13,9 +13,9 @@ from tuned_program import CALLS, Prefer, assert_same, assert_unchanged, calls_se
 
 import bestof
 import bestof.torch as integration
-from bestof.torch.convolution.alternative import BFLOAT16_INSIDE
-from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.enable import _State
+from bestof.torch.dispatch.overrides import _Made, operation_overrides
+from bestof.torch.ops.bound import BFLOAT16_INSIDE
+from bestof.torch.ops.onednn import has_bfloat16
 
 
 def test_training_follows_the_same_curve(policy: None) -> None:
@@ -102,9 +102,7 @@ def test_autocast_to_bfloat16(policy: None) -> None:
                 torch.testing.assert_close(
                     got, other, rtol=0, atol=6 * 2**-8 * other.abs().max().item()
                 )
-    problems = [
-        problem for _, counts in _State.override.layer.passes for problem in counts.totals()
-    ]
+    problems = [problem for one in operation_overrides()[:3] for problem in one.calls.totals()]
     assert {problem.dtype for problem in problems} == {"bfloat16"}
     assert all(torch.equal(got, other) for got, other in zip(compute(), expected, strict=True))
 
@@ -281,7 +279,7 @@ def test_layers_that_read_the_same_input(policy: None) -> None:
 
     assert_unchanged(compute)
     bestof.use_policy(Prefer("shared im2row"))
-    _State.override = None
+    _Made.overrides = ()
     assert_unchanged(compute)
 
 

@@ -7,6 +7,7 @@ for it.
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import sys
 from pathlib import Path
@@ -19,13 +20,13 @@ import bestof
 import bestof.torch as bt
 from bestof.bench.operation import measure_operations
 from bestof.errors import InvalidArgument
-from bestof.profile.recorder import Recorder
+from bestof.profile.recording.recorder import Recorder
 from bestof.torch.ops import table
 
 SOURCE = """
 from typing import Any, NamedTuple
 import torch
-from bestof.torch.comparison import Finding
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.row import Row
 
@@ -98,6 +99,50 @@ def test_it_is_chosen_in_eager_calls_and_stands_in_reports(toy: Any) -> None:
     ran = toy.ran
     torch.erfc(X)
     assert toy.ran == ran
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * torch.erfc(x)
+
+
+def test_it_is_chosen_in_a_plan(toy: Any) -> None:
+    bestof.use_policy("fixed:one minus")
+    plan = bt.optimize(Twice().eval(), (X,))
+    steps = {one.problem: one.algorithm for one in plan.explain(X).steps}
+    assert steps["toy 1001 numbers"] == "one minus"
+    ran = toy.ran
+    # Twice an error of 1e-6, and a rounding of 4.
+    assert (plan(X) - Twice()(X)).abs().max() <= 2e-6 + 2.0**-22
+    assert toy.ran == ran + 1
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    assert torch.equal(bt.load(file)(X), plan(X))
+    assert toy.ran == ran + 3
+
+
+def test_eager_calls_and_plans_share_what_they_learn(
+    toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bestof.use_policy("fixed:one minus")
+    bt.optimize(Twice().eval(), (X,))
+    bestof.use_policy("fixed:as is")  # of searches from now on
+    bt.enable()
+    torch.erfc(X)
+    (found,) = [one for one in bt.summary().passes if one.name == "toy"]
+    assert (found.problem, found.chosen) == ("1001 numbers", "one minus")
+
+
+def test_a_wrong_row_is_found_in_a_plan(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["toy"]
+    right = toy.rows[1].function
+    wrong = module.Row("one minus", lambda *given: right(*given) + 0.1)
+    monkeypatch.setattr(toy, "rows", (toy.rows[0], wrong))
+    bestof.use_policy("fixed:one minus")
+    with pytest.warns(bestof.errors.BestofWarning, match="differs by 0.1"):
+        plan = bt.optimize(Twice().eval(), (X,))
+    assert torch.equal(plan(X), Twice()(X))
 
 
 def test_it_is_measured_and_profiled(toy: Any) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import bestof.torch as integration
 from bestof.selection.policies import Fixed, Rounds
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
 
 CALLS = 12  # enough for `EachInTurn` to try seven alternatives; enough for Race to drop some
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch_convolution_oracle import ORIGINALS, assert_within, call, operands, pytorch, reference
 
-from bestof.torch.convolution import shared_im2row
-from bestof.torch.convolution.alternative import Alternative, ErrorBound
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADIENT, Catalogue
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.convolution import shared_im2row
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.passes import FORWARD, PASSES, WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 
 NETWORKS = {
     "VGG16 conv1_1": "i3x32x32,k64x3x3,b8,p1",
@@ -62,7 +64,7 @@ ROWS = [
         name, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{name}"
     )
     for name, problem in PROBLEMS.items()
-    for catalogue in CATALOGUES
+    for catalogue in PASSES
     for alternative in catalogue.applying(problem._replace(accuracy="relaxed"))
 ]
 
@@ -79,7 +81,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # One test has all problems of an alternative: with a test for each, pytest took more time than the
 # kernels.
-BY_ALTERNATIVE: dict[str, list[tuple[str, Catalogue, Alternative]]] = {}
+BY_ALTERNATIVE: dict[str, list[tuple[str, Conv2dPass, Pass]]] = {}
 for row in ROWS:
     _, one, other = row.values
     BY_ALTERNATIVE.setdefault(f"{one.direction}-{other.name}", []).append(row.values)
@@ -94,9 +96,7 @@ def test_float32_keeps_its_promise(family: str, kind: str, every: int) -> None:
         _assert_its_promise(*row, kind)
 
 
-def _assert_its_promise(
-    name: str, catalogue: Catalogue, alternative: Alternative, kind: str
-) -> None:
+def _assert_its_promise(name: str, catalogue: Conv2dPass, alternative: Pass, kind: str) -> None:
     problem = PROBLEMS[name]._replace(bias=True)
     result = call(catalogue, alternative, operands(problem, kind), problem)
     assert_within(
@@ -113,7 +113,7 @@ SHARED = ("VGG16 conv5", "ResNet stem", "ResNeXt grouped", "GoogLeNet 5x5")
     ("name", "catalogue", "alternative"), [row for row in ROWS if row.values[0] in SHARED]
 )
 def test_float32_keeps_its_promise_on_two_threads(
-    name: str, catalogue: Catalogue, alternative: Alternative
+    name: str, catalogue: Conv2dPass, alternative: Pass
 ) -> None:
     _assert_its_promise(name, catalogue, alternative, "relu")
 
@@ -128,7 +128,7 @@ def test_float32_keeps_its_promise_on_two_threads(
     ],
 )
 def test_float64_keeps_the_same_promise_in_its_own_units(
-    name: str, catalogue: Catalogue, alternative: Alternative
+    name: str, catalogue: Conv2dPass, alternative: Pass
 ) -> None:
     # Sums of small integers are exact, so that the float64 reference is the true result.
     problem = PROBLEMS[name]._replace(dtype="float64", bias=True)
@@ -190,7 +190,7 @@ def test_shared_im2row_keeps_its_promise(name: str) -> None:
         tensors["input"], tensors["weight"], tensors["bias"], problem
     )
     gradient = shared_im2row.weight_gradient(lowered, tensors["grad_output"], problem)
-    row = FORWARD.alternatives[0]
+    row = FORWARD.rows[0]
     assert_within(output, reference("forward", problem, "relu"), FORWARD.bound(row, problem))
     assert_within(
         gradient, reference("weight gradient", problem, "relu"), WEIGHT_GRADIENT.bound(row, problem)
@@ -212,12 +212,12 @@ def test_the_lowered_matrix_survives_later_changes_of_the_input(name: str) -> No
         assert torch.equal(lowered, before)
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_an_empty_batch_is_left_to_pytorch(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
+def test_an_empty_batch_is_left_to_pytorch(catalogue: Conv2dPass) -> None:
     problem = ConvProblem((0, 3, 8, 8), (4, 3, 3, 3))
     assert [alternative.name for alternative in catalogue.applying(problem)] == ["as is"]
     tensors = operands(problem, "zero mean")
-    result = call(catalogue, catalogue.alternatives[0], tensors, problem)
+    result = call(catalogue, catalogue.rows[0], tensors, problem)
     assert torch.equal(result, pytorch(catalogue.direction, tensors, problem))
 
 
@@ -236,8 +236,7 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     problem = parse_conv("i4x9x9,k6x3x3,b2,p1,g2")
     tensors = operands(problem, "integers")
     expected = {
-        catalogue.direction: pytorch(catalogue.direction, tensors, problem)
-        for catalogue in CATALOGUES
+        catalogue.direction: pytorch(catalogue.direction, tensors, problem) for catalogue in PASSES
     }
     kernels = {
         name: torch.library.get_kernel(f"aten::{name}", "CPU")
@@ -267,7 +266,7 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
                 (catalogue.direction, alternative.name): call(
                     catalogue, alternative, tensors, problem
                 )
-                for catalogue in CATALOGUES
+                for catalogue in PASSES
                 for alternative in catalogue.applying(problem)
             }
             with pytest.raises(AssertionError, match="reached the dispatcher"):

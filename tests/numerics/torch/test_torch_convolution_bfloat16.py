@@ -10,11 +10,13 @@ import torch
 from test_torch_convolution import AWKWARD, NETWORKS
 from torch_convolution_oracle import ORIGINALS, assert_within, call, operands, reference
 
-from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ROUNDED, Alternative, ErrorBound
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, Catalogue
-from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.convolution.packed_weights import PackedWeightsCache
-from bestof.torch.convolution.problem import parse_conv
+from bestof.torch.ops.bound import BFLOAT16_INSIDE, ROUNDED, ErrorBound
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
+from bestof.torch.ops.convolution.passes import FORWARD, PASSES
+from bestof.torch.ops.convolution.problem import parse_conv
+from bestof.torch.ops.onednn import has_bfloat16
 
 PROBLEMS = {
     name: parse_conv(text)._replace(dtype="bfloat16") for name, text in (NETWORKS | AWKWARD).items()
@@ -33,7 +35,7 @@ ROWS = [
         marks=[needs_bfloat16] if alternative.name in PYTORCHS_SUMS else [],
     )
     for name, problem in PROBLEMS.items()
-    for catalogue in CATALOGUES
+    for catalogue in PASSES
     for alternative in catalogue.applying(problem)
 ]
 
@@ -63,9 +65,7 @@ FAMILIES = dict.fromkeys(row.values[1:] for row in ROWS)
         for catalogue, alternative in FAMILIES
     ],
 )
-def test_bfloat16_keeps_its_promise(
-    catalogue: Catalogue, alternative: Alternative, every: int
-) -> None:
+def test_bfloat16_keeps_its_promise(catalogue: Conv2dPass, alternative: Pass, every: int) -> None:
     rows = [row.values[0] for row in ROWS if row.values[1:] == (catalogue, alternative)]
     for name in rows[::every]:
         problem = PROBLEMS[name]._replace(bias=True)
@@ -83,7 +83,7 @@ def test_bfloat16_keeps_its_promise(
     [row for row in ROWS if row.values[0] in AWKWARD and "winograd" not in row.values[2].name],
 )
 def test_a_result_is_the_exact_one_rounded_once(
-    name: str, catalogue: Catalogue, alternative: Alternative
+    name: str, catalogue: Conv2dPass, alternative: Pass
 ) -> None:
     # Integers up to 4 are exact in bfloat16, and their sums in float32: what differs was rounded
     # twice, or cut off.
@@ -106,10 +106,13 @@ def test_one_rounding_is_what_the_bound_says() -> None:
 
 @needs_bfloat16
 @pytest.mark.parametrize("name", ["VGG16 conv3_1", "ResNet 1x1", "ResNeXt grouped"])
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
-def test_bfloat16_inside_is_for_relaxed_accuracy_only(name: str, catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
+def test_bfloat16_inside_is_for_relaxed_accuracy_only(name: str, catalogue: Conv2dPass) -> None:
     problem = PROBLEMS[name]._replace(dtype="float32")
-    inside = {row.name for row in catalogue.alternatives if row.bound == BFLOAT16_INSIDE}
+    small = PROBLEMS["ResNet 1x1"]._replace(dtype="float32")
+    inside = {
+        row.name for row in catalogue.rows if row.bound and row.bound(small) == BFLOAT16_INSIDE
+    }
     assert inside
     assert inside.isdisjoint(row.name for row in catalogue.applying(problem))
     assert inside.isdisjoint(
@@ -155,7 +158,7 @@ def test_packed_weights_give_the_same_results() -> None:
         "native bfloat16",
     } & by_name.keys()
     for name in names:
-        got = by_name[name].function(originals, tensors["input"], tensors["weight"], None, problem)
+        got = by_name[name].function(originals, problem, tensors["input"], tensors["weight"], None)
         assert torch.equal(
             got, call(FORWARD, by_name[name], tensors, problem._replace(frozen=False))
         )

@@ -13,14 +13,15 @@ from torch_convolution_oracle import ORIGINALS, assert_within, operands, referen
 import bestof.torch as bt
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.convolution import recognition
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, Catalogue
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution import recognition
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.conv3d import Conv3d
 from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
 from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
-from bestof.torch.ops.convolution.plane_rows import alternative_of
+from bestof.torch.ops.convolution.passes import FORWARD, PASSES
+from bestof.torch.ops.convolution.plane_rows import row_of
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem, volume_problem
 from fresh_process import fresh_process
 
@@ -69,7 +70,7 @@ FORMS = [
     *(("transposed line", text) for text in LINES.values()),
     *(("transposed", text) for text in IMAGES.values()),
 ]
-NAMES = list(dict.fromkeys(row.name for one in CATALOGUES for row in one.alternatives))
+NAMES = list(dict.fromkeys(row.name for one in PASSES for row in one.rows))
 
 
 def passes(form: str, problem: ConvProblem) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,13 +118,13 @@ def test_every_alternative_keeps_its_promise(name: str) -> None:
         bt.enable({"kernel": {"accuracy": "relaxed"}})
         found = passes(form, problem)
         bt.disable()
-        for catalogue, result in zip(CATALOGUES, found, strict=True):
+        for catalogue, result in zip(PASSES, found, strict=True):
             asked = problem._replace(accuracy="relaxed")
             rows = {row.name: row for row in catalogue.applying(asked)}
             ran += name in rows
-            row = rows.get(name, catalogue.alternatives[0])
+            row = rows.get(name, catalogue.rows[0])
             # PyTorch's own kernel answers where the row does not apply to the layout.
-            bounds = [catalogue.bound(one, problem) for one in (row, catalogue.alternatives[0])]
+            bounds = [catalogue.bound(one, problem) for one in (row, catalogue.rows[0])]
             bound = max(bounds, key=lambda one: one.rms)
             assert_within(result, reference(catalogue.direction, problem, "zero mean"), bound)
     if name.startswith(("as is", "native conv", "native direct", "im2")):
@@ -149,16 +150,16 @@ VOLUMES: dict[str, tuple[Any, ...]] = {
     "rest of the depth": ((1, 8, 8, 6, 6), (8, 8, 2, 3, 3), (3, 1, 1), (0, 1, 1), (1, 1, 1), 1),
 }
 OPERATIONS = (Conv3d(), Conv3dInputGradient(), Conv3dWeightGradient())
-PASSES = [
+VOLUME_ROWS = [
     pytest.param(operation, row, catalogue, id=f"{operation.name}-{row.name}")
-    for operation, catalogue in zip(OPERATIONS, CATALOGUES, strict=True)
+    for operation, catalogue in zip(OPERATIONS, PASSES, strict=True)
     for row in operation.rows
 ]
 
 
-@pytest.mark.parametrize(("operation", "row", "catalogue"), PASSES)
+@pytest.mark.parametrize(("operation", "row", "catalogue"), VOLUME_ROWS)
 def test_every_row_of_volumes_keeps_its_promise(
-    operation: Any, row: Any, catalogue: Catalogue
+    operation: Any, row: Any, catalogue: Conv2dPass
 ) -> None:
     generator = torch.Generator().manual_seed(3)
     for shape, kernel, *axes, groups in VOLUMES.values():
@@ -179,11 +180,11 @@ def test_every_row_of_volumes_keeps_its_promise(
         assert_within(got, exact, bound_of(row.name, catalogue, problem))
 
 
-def bound_of(name: str, catalogue: Catalogue, problem: VolumeProblem) -> Any:
+def bound_of(name: str, catalogue: Conv2dPass, problem: VolumeProblem) -> Any:
     planes = problem.planes
     if catalogue.direction == "input gradient" and problem.stride[0] == 1:
         planes = problem.gradient_planes
-    return catalogue.bound(alternative_of(catalogue, name), planes)
+    return catalogue.bound(row_of(catalogue, name), planes)
 
 
 def test_every_kind_of_row_applies_to_a_volume() -> None:

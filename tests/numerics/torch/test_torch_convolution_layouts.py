@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch_convolution_oracle import call, operands, pytorch
 
-from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, Alternative
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
-from bestof.torch.convolution.memory_format import layout_of
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.memory_format import layout_of
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,8 +78,8 @@ ROWS = [
         text, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{text}"
     )
     for text in GEOMETRIES
-    for catalogue in CATALOGUES
-    for alternative in catalogue.alternatives
+    for catalogue in PASSES
+    for alternative in catalogue.rows
 ]
 
 
@@ -86,7 +87,7 @@ ROWS = [
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize(("text", "catalogue", "alternative"), ROWS)
 def test_results_look_like_pytorchs_and_operands_stay(
-    text: str, catalogue: Catalogue, alternative: Alternative, dtype: str
+    text: str, catalogue: Conv2dPass, alternative: Pass, dtype: str
 ) -> None:
     plain = parse_conv(text)._replace(dtype=dtype, bias=True)
     compared = 0
@@ -113,7 +114,9 @@ def test_results_look_like_pytorchs_and_operands_stay(
         assert result.shape == expected.shape
         # Where either is rounded to bfloat16: half a unit in the last place each, of exact
         # integers.
-        rounded = dtype == "bfloat16" or alternative.bound is BFLOAT16_INSIDE
+        rounded = dtype == "bfloat16" or (
+            alternative.accuracy == "relaxed" and "bfloat16" in alternative.name
+        )
         torch.testing.assert_close(result, expected, rtol=2**-7 if rounded else 0, atol=1e-3)
         context = f"input {image}, weight {weight}, gradient {gradient}"
         assert result.stride() == expected.stride(), context

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_convolution_oracle import call, operands, reference
 
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, Catalogue
-from bestof.torch.convolution.fft import forward as fft_forward
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.fft import forward as fft_forward
+from bestof.torch.ops.convolution.passes import FORWARD, PASSES
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,10 +63,10 @@ def problems(draw: st.DrawFn) -> ConvProblem:
     )
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(problem=problems())
-def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: ConvProblem) -> None:
+def test_every_alternative_agrees_with_float64(catalogue: Conv2dPass, problem: ConvProblem) -> None:
     expected = reference(catalogue.direction, problem, "integers")
     tensors = operands(problem, "integers")
     for alternative in catalogue.applying(problem):
@@ -83,11 +84,11 @@ def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: Co
             assert error <= catalogue.bound(alternative, problem).maximum * scale, alternative.name
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES[:2], ids=lambda catalogue: catalogue.direction)
+@pytest.mark.parametrize("catalogue", PASSES[:2], ids=lambda catalogue: catalogue.direction)
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(problem=problems())
 def test_images_of_a_batch_do_not_touch_each_other(
-    catalogue: Catalogue, problem: ConvProblem
+    catalogue: Conv2dPass, problem: ConvProblem
 ) -> None:
     problem = problem._replace(input_shape=(3, *problem.input_shape[1:]))
     expected = reference(catalogue.direction, problem._replace(bias=False), "integers").float()
@@ -107,7 +108,7 @@ def test_impulses_return_the_turned_kernel_through_the_fft() -> None:
     impulses = torch.zeros(problem.input_shape)
     impulses[0, 0, ::3, ::3] = 1
     weight = operands(problem, "integers")["weight"]
-    output = fft_forward(None, impulses, weight, None, problem)  # type: ignore[arg-type]
+    output = fft_forward(None, problem, impulses, weight, None)  # type: ignore[arg-type]
     expected = weight[0, 0].flip(0, 1).repeat(3, 3)[1:-1, 1:-1]
     torch.testing.assert_close(output[0, 0], expected, rtol=0, atol=1e-5)
-    assert FORWARD.alternatives[4].function is fft_forward
+    assert FORWARD.rows[4].function is fft_forward

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch_convolution_oracle import ORIGINALS, integers
 
-from bestof.torch.convolution import (
+from bestof.torch.ops.convolution import (
     forward_by_input_gradient,
     forward_by_weight_gradient,
     input_gradient_by_forward,
     weight_gradient_by_forward,
 )
-from bestof.torch.convolution.pads import Pads, pad
-from bestof.torch.convolution.swapped_operands import output_size
+from bestof.torch.ops.convolution.pads import Pads, pad
+from bestof.torch.ops.convolution.swapped_operands import output_size
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning
-from bestof.torch.distance import Size
+from bestof.torch.ops.distance import Size
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep

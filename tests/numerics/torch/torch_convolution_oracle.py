@@ -9,10 +9,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.alternative import Alternative, ErrorBound
-from bestof.torch.convolution.catalogue import Catalogue
-from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import Originals
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 ORIGINALS = Originals(
     torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
@@ -60,7 +61,7 @@ def operands(problem: ConvProblem, kind: str, seed: int = 20) -> Operands:
 
 
 def call(
-    catalogue: Catalogue, alternative: Alternative, tensors: Operands, problem: ConvProblem
+    catalogue: Conv2dPass, alternative: Pass, tensors: Operands, problem: ConvProblem
 ) -> Tensor:
     """The result of one alternative."""
     bias = tensors["bias"] if problem.bias else None
@@ -69,7 +70,7 @@ def call(
         "input gradient": (tensors["grad_output"], tensors["weight"]),
         "weight gradient": (tensors["grad_output"], tensors["input"]),
     }
-    return alternative.function(ORIGINALS, *arguments[catalogue.direction], problem)
+    return alternative.function(ORIGINALS, problem, *arguments[catalogue.direction])
 
 
 def pytorch(direction: str, tensors: Operands, problem: ConvProblem) -> Tensor:

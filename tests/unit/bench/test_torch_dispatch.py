@@ -10,7 +10,7 @@ import torch
 from bestof.bench import torch_dispatch
 from bestof.bench.torch_dispatch import measure
 from bestof.errors import InvalidArgument
-from bestof.torch.shim import ASKED_EVERY
+from bestof.torch.backends.shim import ASKED_EVERY
 
 
 def test_every_case_is_measured_and_pytorch_is_as_it_was() -> None:

@@ -57,7 +57,7 @@ row = types.SimpleNamespace(
 integration.enable = enable
 integration.summary = lambda: types.SimpleNamespace(
     layers=int("torch" in sys.modules), passes=(row,), seconds_saved=7.0,
-    seconds_tuning=0.5, trials={trials}, keeps_freed=True, left_out=()
+    seconds_tuning=0.5, trials={trials}, keeps_freed=True, left_out=(), threads=None
 )
 sys.modules["bestof.torch"] = integration
 orders = types.ModuleType("bestof.torch.enable")

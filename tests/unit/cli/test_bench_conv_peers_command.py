@@ -13,7 +13,7 @@ from bestof.bench.convolution import measure as measuring
 from bestof.bench.convolution.peers.table import ConvolutionPeer, peer_named
 from bestof.cli import bench_conv
 from bestof.errors import BenchError, InvalidArgument
-from bestof.torch.convolution.other_dtype import has_bfloat16
+from bestof.torch.ops.onednn import has_bfloat16
 
 ABSENT = ConvolutionPeer("absent_peer", "absent_peer", "absent", "#000000", ("absent_peer",))
 SMALL = [

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch")
 
 from bestof.cli import projection_picture
-from bestof.profile.measured import Measured
-from bestof.profile.problem import Problem
-from bestof.profile.projection import Projection
+from bestof.profile.projection.measured import Measured
+from bestof.profile.projection.problem import Problem
+from bestof.profile.projection.projection import Projection
 from bestof.profile.stopwatch import Disturbance
 from bestof.view.stacked_bars import Bar
 

@@ -161,9 +161,23 @@ def test_report_of_the_store(
     assert capsys.readouterr().out == render(REPORT) + "\n"
     assert main(["report", "--json"]) == 0
     assert capsys.readouterr().out == render(REPORT, "json") + "\n"
+    assert main(["report", "--all"]) == 0
+    assert capsys.readouterr().out == render(REPORT, whole=True) + "\n"
     page = tmp_path / "page.html"
     assert main(["report", "--html", str(page)]) == 0
     assert page.read_text() == render(REPORT, "html") + "\n"
+
+
+def test_the_words_of_reports_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--explain-words"]) == 0
+    assert "left out" in capsys.readouterr().out
+
+
+def test_many_rows_are_cut_to_one_screen(many: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--store", many]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 40
+    assert "… and 1,475 more" in shown
 
 
 def test_a_page_without_an_ending_gets_one(
@@ -200,7 +214,9 @@ def many(tmp_path: Path) -> str:
 
 
 @pytest.mark.long(every=3)
-@pytest.mark.parametrize("command", [["store", "show"], ["report"], ["store", "explain", "s0"]])
+@pytest.mark.parametrize(
+    "command", [["store", "show"], ["report", "--all"], ["store", "explain", "s0"]]
+)
 def test_tables_of_many_problems_are_cut_and_say_so(
     command: list[str], many: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

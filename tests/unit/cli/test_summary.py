@@ -1,80 +1,110 @@
-"""The summary at the end of a run: what it counts, and names that it must not print raw."""
+"""The end of a run: what it counts, and names that it must not print raw."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from bestof.cli.summary import summary_lines
-from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.reports.report import (
+    AlternativeReport,
+    ProblemReport,
+    Report,
+    Run,
+    SelectorReport,
+)
 from bestof.selection.state.earlier_race import EarlierRace
+
+RUN = Run("train.py", 13.0, 1.7e9, "a processor", ("torch 2.13.0",))
 
 
 @dataclass(frozen=True)
-class Pass:
-    name: str = "forward"
-    problem: str = "p"
-    chosen: str | None = "winograd4"
-    seconds_as_is: float | None = 2.0
-    seconds_chosen: float | None = 1.0
-    calls: int = 7
-    rare: bool = False
+class Lowered:
+    before: int = 64
+    now: int = 2
+    limit: str = "the quota of its control group is 2 processors"
 
 
 @dataclass(frozen=True)
 class Tuned:
-    layers: int = 1
-    passes: tuple[Pass, ...] = (Pass(),)
-    seconds_saved: float = 7.0
-    seconds_tuning: float = 0.5
-    trials: int = 4
     keeps_freed: bool = True
     left_out: tuple[tuple[str, str], ...] = ()
+    threads: Lowered | None = None
+
+
+def problem(name: str, calls: int = 0, *history: EarlierRace) -> ProblemReport:
+    rows = (AlternativeReport("a", "measured", 2.0, None, 2), AlternativeReport("b", "chosen", 1.0))
+    return ProblemReport(name, "b", "measured", rows, history, settled_calls=calls)
+
+
+def ended(*problems: ProblemReport, trials: int = 4, loss: float = 0.5) -> Report:
+    return Report((SelectorReport("s", 1, problems, trials, 9.0, loss),), RUN)
+
+
+def fact(lines: list[str], label: str) -> str:
+    (found,) = [line for line in lines if line.split()[0] == label]
+    return found.split(label, 1)[1].strip()
 
 
 def test_what_is_left_out_is_told() -> None:
     torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
-    lines = summary_lines("train.py", 13.0, Report(()), torch, None)
+    lines = summary_lines(Report((), RUN), torch, None)
     assert any("product stays PyTorch's own: PyTorch refuses a kernel" in line for line in lines)
 
 
-def test_the_word_saved_names_what_it_counts() -> None:
-    lines = summary_lines("train.py", 13.0, Report(()), Tuned(), None)
-    (saved,) = [line for line in lines if line.split()[0] == "saved"]
-    assert "7.00 s of the 20.0 s that PyTorch's own kernels would have taken" in saved
-    assert "settled calls" in saved
-    (memory,) = [line for line in lines if line.split()[0] == "memory"]
-    assert "what this saves is not counted" in memory
+def test_lowered_threads_are_told() -> None:
+    lines = summary_lines(ended(problem("p", 7)), Tuned(threads=Lowered()), None)
+    assert fact(lines, "threads") == (
+        "2 in place of 64: the quota of its control group is 2 processors"
+    )
+
+
+def test_saved_tuning_and_net_agree() -> None:
+    lines = summary_lines(ended(problem("p", 7)), Tuned(), None)
+    assert fact(lines, "saved") == (
+        "7.00 s of the 20.0 s that the first alternatives would have taken, in 7 settled calls"
+    )
+    assert fact(lines, "tuning") == "cost 500 ms, 3.8 % of the run, in 4 trials"
+    assert fact(lines, "net") == "6.50 s: saved, less what tuning cost"
+    assert "what this saves is not counted" in fact(lines, "memory")
 
 
 def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None:
     rows = (AlternativeReport("\x1b[31mred", "chosen", 1.0),)
-    problem = ProblemReport("n", "\x1b[31mred", "measured", rows)
-    selectors = (SelectorReport("s" * 5000, 1, (problem,), 1), SelectorReport("t", 1, (problem,)))
-    lines = summary_lines("a\x1b[2J.py", 1.0, Report(selectors), None, "sqlite:///x")
+    red = ProblemReport("n", "\x1b[31mred", "measured", rows)
+    selectors = (SelectorReport("s" * 5000, 1, (red,), 1), SelectorReport("t", 1, (red,)))
+    run = Run("a\x1b[2J.py", 1.0, 0.0, "cpu\x1b")
+    lines = summary_lines(Report(selectors, run), None, "sqlite:///x")
     assert all(line.isprintable() for line in lines)
-    assert any("\\x1b[31mred 1" in line for line in lines)
-    assert max(map(len, lines)) < 250
+    assert any("\\x1b[31mred" in line for line in lines)
+    assert max(map(len, lines)) <= 100
 
 
 def test_problems_that_were_searched_again_are_counted() -> None:
-    rows = (AlternativeReport("a", "chosen", 1.0),)
-    steady = ProblemReport("n", "a", "measured", rows)
-    drifted = ProblemReport("m", "a", "measured", rows, (EarlierRace("b", 1.0, 2.0),))
-
     def drift(*problems: ProblemReport) -> list[str]:
-        report = Report((SelectorReport("s", 1, problems, 9),))
-        lines = summary_lines("train.py", 1.0, report, None, None)
+        lines = summary_lines(ended(*problems), None, None)
         return [line.strip() for line in lines if line.split()[0] == "drift"]
 
-    assert drift(steady) == []
-    (line,) = drift(steady, drifted)
+    drifted = problem("m", 0, EarlierRace("b", 1.0, 2.0))
+    assert drift(problem("n")) == []
+    (line,) = drift(problem("n"), drifted)
     assert line.endswith("1 problem searched again: the winner's time had changed")
 
 
-def test_a_store_that_is_not_written_keeps_nothing() -> None:
-    def last(written: bool) -> list[str]:
-        url = "postgresql://ada@db/decisions"
-        return summary_lines("x.py", 1.0, Report(()), Tuned(), url, written=written)[-1].split()
+def test_many_layers_stay_on_one_screen() -> None:
+    lines = summary_lines(ended(*(problem(f"p{i}", 1) for i in range(300))), Tuned(), None)
+    assert len(lines) < 25
+    assert any("and 288 more" in line for line in lines)
 
-    assert last(True) == ["kept", "in", "postgresql://ada@db/decisions"]
-    assert last(False)[:3] == ["not", "kept", "postgresql://ada@db/decisions"]
+
+def test_a_store_that_is_not_written_keeps_nothing() -> None:
+    url = "postgresql://ada@db/decisions"
+    report = ended(problem("p"))
+    assert f"kept in  {url}" in "\n".join(summary_lines(report, None, url))
+    told = "\n".join(summary_lines(report, None, url, written=False))
+    assert f"not kept  {url}" in told
+    assert "kept in" not in told
+
+
+def test_a_program_without_a_selector_had_nothing_to_choose() -> None:
+    (line,) = summary_lines(Report((), RUN), None, None)
+    assert line.endswith("no selector was called, so there was nothing to choose")

@@ -9,7 +9,7 @@ import pytest
 from bestof.errors import ProfileError
 from bestof.profile import from_log, read_log
 from bestof.profile.log import read_lines
-from bestof.profile.work import bytes_of, flops_of
+from bestof.profile.verbose.work import bytes_of, flops_of
 
 # Output of oneDNN: 2.2 to 3.2 from PyPI's wheels of `onednn-cpu-gomp`, 3.12 from PyTorch 2.13.
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))

@@ -16,8 +16,8 @@ from bestof.recipe import apply as apply_module
 from bestof.recipe.apply import apply
 from bestof.recipe.settings import Settings
 from bestof.recipe.step_clock import StepClock, seconds_of
-from bestof.torch.data_loading.interception import follow
-from bestof.torch.layout.interception import tune_layouts
+from bestof.torch.process.data_loading.interception import follow
+from bestof.torch.process.layout.interception import tune_layouts
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.cores import Cores
 from bestof.scale.instances import Turn
 from bestof.scale.serving import ServingMeasurement, Setting, percentile
-from bestof.scale.serving_table import serving_lines, serving_records, start_lines
 from bestof.scale.split import Split, splits
+from bestof.scale.table import serving_lines, serving_records, start_lines
 
 MIB = 2**20
 SETTINGS = [

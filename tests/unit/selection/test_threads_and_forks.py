@@ -18,7 +18,7 @@ from fake_program import DictStore, Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.passes.winner import NEVER, WHILE_SAMPLED
+from bestof.selection.passes import NEVER, WHILE_SAMPLED
 from bestof.selection.state import registry
 from bestof.selection.store import default
 from bestof.selection.trials.trial import detours

@@ -12,9 +12,9 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch import shim
-from bestof.torch.enable import convolution_override
-from bestof.torch.override import ConvolutionOverride
+from bestof.torch.backends import shim
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
+from bestof.torch.dispatch.overrides import convolution_override
 
 
 class AsIs:
@@ -29,7 +29,7 @@ def override() -> ConvolutionOverride:
     found = convolution_override()
     assert found is not None
     assert found._shim is not None
-    assert found._is_shim_in
+    assert found.is_shim_in
     return found
 
 

@@ -16,10 +16,10 @@ from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
 from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
-from bestof.torch.convolution.catalogue import CATALOGUES
-from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
+from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.onednn import has_bfloat16
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
         (
             {"zebra": 1},
-            r"unknown key 'zebra'; known keys: kernel, memory, dataloader, layout, ranks, kernel",
+            r"unknown key 'zebra'; known keys: kernel, memory, threads, dataloader, layout, ranks",
         ),
         (
             {"kernel": {"accuracy": "fast"}},
@@ -161,6 +161,25 @@ def test_the_last_configuration_holds() -> None:
         integration.enable({"kernel": {"enable": False}})
 
 
+def test_a_pass_that_is_left_out_leaves_training_to_pytorch() -> None:
+    def calls() -> list[int]:
+        """Return the calls of each pass, after one in inference and one in training."""
+        x, w = (torch.ones(shape, requires_grad=True) for shape in ((1, 2, 7, 7), (2, 2, 3, 3)))
+        with torch.no_grad():
+            torch.conv2d(x, w)
+        torch.conv2d(x, w).sum().backward()
+        return [sum(one.calls.totals().values()) for one in operation_overrides()[:3]]
+
+    integration.enable({"kernel": {"without": ["convolution input gradient"]}})
+    assert calls() == [1, 0, 0]
+    integration.enable()
+    assert calls() == [3, 1, 1]
+    integration.enable({"kernel": {"without": ["convolution forward"]}})
+    assert calls() == [3, 1, 1]
+    with pytest.raises(InvalidArgument, match="there is no operation 'convolution'"):
+        integration.enable({"kernel": {"without": ["convolution"]}})
+
+
 def test_the_innermost_block_holds_until_its_end() -> None:
     with integration.enabled({"kernel": {"accuracy": "relaxed"}}):
         with integration.enabled({"kernel": {"accuracy": "exact"}}):
@@ -178,7 +197,7 @@ def test_each_level_allows_all_that_stricter_levels_allow() -> None:
 
 def test_which_alternatives_a_level_has() -> None:
     problem = ConvProblem((2, 64, 24, 24), (64, 64, 3, 3), padding=(1, 1))
-    for catalogue in CATALOGUES:
+    for catalogue in PASSES:
         exact, float32, relaxed = (
             {row.name for row in catalogue.applying(problem._replace(accuracy=level))}
             for level in ACCURACIES

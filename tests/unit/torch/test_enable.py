@@ -7,12 +7,8 @@ import torch
 
 import bestof.torch as integration
 from bestof.errors import TorchError
-from bestof.torch.enable import (
-    _State,
-    convolution_override,
-    convolution_overrides,
-    order_accuracy,
-)
+from bestof.torch.dispatch.overrides import convolution_override, convolution_overrides
+from bestof.torch.enable import _State, order_accuracy
 
 NAMES = ("aten::convolution", "aten::convolution_backward")
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 import bestof.torch as integration
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch import override as overriding
-from bestof.torch.override import ConvolutionOverride
-from bestof.torch.shim import ASKED_EVERY
+from bestof.torch.backends.shim import ASKED_EVERY
+from bestof.torch.dispatch.convolution import override as overriding
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 
 __all__ = ["either", "override"]  # fixtures
 
@@ -132,7 +132,7 @@ def test_what_was_looked_up_before_a_decision_is_not_remembered(
 
     for _ in range(3):
         torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
-    layer._forget()
+    layer.drop_shortcuts()
     decided = {}
     for name in layer.decisions._fields[1:]:
         decided[name] = Choices(getattr(layer.decisions, name).best_name)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import bestof.torch as integration
 from bestof.selection import use_policy
-from bestof.torch.override import ConvolutionOverride
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 
 __all__ = ["either", "override"]  # fixtures
 
@@ -154,7 +154,7 @@ def test_a_second_override_goes_by_python(override: ConvolutionOverride) -> None
     override.register()
     other.register()
     try:
-        assert not other._is_shim_in
+        assert not other.is_shim_in
         torch.conv2d(*operands())
         assert sum(other.layer.forward_calls.totals().values()) == 1
     finally:

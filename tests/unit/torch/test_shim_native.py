@@ -16,9 +16,9 @@ import bestof.torch as integration
 from bestof import kernels
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.enable import convolution_override
-from bestof.torch.override import ConvolutionOverride
-from bestof.torch.shim import ASKED_EVERY
+from bestof.torch.backends.shim import ASKED_EVERY
+from bestof.torch.dispatch.convolution.override import ConvolutionOverride
+from bestof.torch.dispatch.overrides import convolution_override
 
 LAST = torch.channels_last
 
@@ -38,7 +38,7 @@ def enable(*wanted: str) -> ConvolutionOverride:
     integration.enable({"kernel": {"accuracy": "relaxed"}})
     override = convolution_override()
     assert override is not None
-    assert override._is_shim_in
+    assert override.is_shim_in
     return override
 
 
@@ -167,7 +167,7 @@ def test_other_weights_of_the_same_shape_have_their_own() -> None:
         for _ in range(4):
             for one, right in zip(weights, first, strict=True):
                 assert torch.equal(torch.conv2d(x, one, **geometry), right)
-    assert len(override.packed) == 3
+    assert len(override.originals.packed) == 3
 
 
 def test_the_same_memory_read_otherwise_is_another_weight() -> None:
@@ -188,12 +188,12 @@ def test_packed_weights_leave_with_their_weights() -> None:
     with torch.no_grad():
         for _ in range(4):
             torch.conv2d(x, weight, **geometry)
-    ((_, kept),) = override.packed._kept.items()
+    ((_, kept),) = override.originals.packed._kept.items()
     packed = kept.value
     del kept
     held = sys.getrefcount(packed)
     del weight
-    assert len(override.packed) == 0
+    assert len(override.originals.packed) == 0
     assert sys.getrefcount(packed) == held - 2  # what was kept, and what was lent
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_lent_after(leave: str) -> None:
     with torch.no_grad():
         for _ in range(4):
             torch.conv2d(x, weight, **geometry)
-        ((_, kept),) = override.packed._kept.items()
+        ((_, kept),) = override.originals.packed._kept.items()
         packed = kept.value
         del kept
         if leave == "disable":
@@ -213,7 +213,7 @@ def test_nothing_is_lent_after(leave: str) -> None:
             integration.enable({"kernel": {"accuracy": "relaxed", "packed_mib": 0}})
         else:
             integration.enable({"kernel": {"accuracy": "exact"}})
-            override.packed.clear()
+            override.originals.packed.clear()
         assert sys.getrefcount(packed) == 2
         integration.disable()
         right = torch.conv2d(x, weight, **geometry)
@@ -318,7 +318,7 @@ def test_threads_share_them_while_weights_come_and_go() -> None:
                 first = layer(x)
                 for _ in range(6):
                     if turn % 7 == seed % 7:
-                        override.packed.clear()
+                        override.originals.packed.clear()
                     wrong.append(float((layer(x) - first).abs().max()))
                 layer.weight.data.mul_(2.0)
                 wrong.append(

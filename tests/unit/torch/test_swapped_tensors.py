@@ -14,7 +14,7 @@ import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.enable import convolution_override, operation_override
+from bestof.torch.dispatch.overrides import convolution_override, operation_override
 from bestof.torch.ops.attention.attention import Attention
 from bestof.torch.ops.product.product import Product
 
@@ -65,7 +65,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, Tensor]:
     assert convolutions is not None
     assert products is not None
     assert isinstance(products.operation, Product)
-    assert len(convolutions.packed) == 1
+    assert len(convolutions.originals.packed) == 1
     assert len(products.operation.packed) == 2
     return model, images
 

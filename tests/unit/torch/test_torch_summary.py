@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +13,22 @@ import bestof
 import bestof.torch as integration
 from bestof.cli.summary import summary_lines
 from bestof.selection.call import new_problem
-from bestof.selection.reports.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.selection.reports.report import (
+    AlternativeReport,
+    ProblemReport,
+    Report,
+    Run,
+    SelectorReport,
+)
 from bestof.selection.state.journal import DecisionEntry, Journal, TrialEntry
 from bestof.selection.store.record import Record
-from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.dispatch.call_counts import CallCounts
+from bestof.torch.dispatch.convolution.sharing import sharing
+from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.enable import _State
-from bestof.torch.summary import PassSummary, Summary, _summary
+from bestof.torch.ops.convolution.passes import FORWARD
+from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.summary import PassSummary, Summary, _summed
 
 CONVOLUTION = ConvProblem((1, 1, 4, 4), (1, 1, 3, 3))
 LAYER = LayerProblem(CONVOLUTION, True, True)
@@ -64,14 +73,24 @@ def trials(
     return [TrialEntry(problem, alternative, stage, one, clean) for one in seconds]
 
 
-def layer(forward: Any, calls: int, group: Any = None, sharing: int = 0) -> Any:
-    idle = (selector("convolution input gradient", [], [], 0.0), CallCounts())
+def part(selector: Any, calls: CallCounts[Any]) -> Any:
+    """What the summary reads of an override of a forward pass."""
     return SimpleNamespace(
-        passes=((forward, counted(CONVOLUTION, calls)), idle, idle),
-        layer=group or selector("convolution layer", [], [], 0.0),
-        sharing_calls=counted(LAYER, sharing),
-        decisions=SimpleNamespace(joint=set()),
+        operation=FORWARD, selector=selector, calls=calls, decided_above=lambda _problems: ()
     )
+
+
+def summed(parts: Sequence[Any], group: Any = None, shared: int = 0) -> Summary:
+    layer: Any = SimpleNamespace(
+        layer=group or selector("convolution layer", [], [], 0.0),
+        sharing_calls=counted(LAYER, shared),
+    )
+    above: Any = SimpleNamespace(selector=layer.layer, sharing=lambda: sharing(layer))
+    return _summed(parts, [above])
+
+
+def of_forward(forward: Any, calls: int) -> Summary:
+    return summed([part(forward, counted(CONVOLUTION, calls))])
 
 
 def test_nothing_was_enabled() -> None:
@@ -83,7 +102,7 @@ def test_settled_calls_save_and_trials_do_not() -> None:
     tried = trials(CONVOLUTION, "as is", [5.0, 5.0]) + trials(CONVOLUTION, "im2row", [2.0, 2.0])
     entries = [*tried, DecisionEntry(CONVOLUTION, "im2row", "measured")]
     forward = selector("convolution forward", [(CONVOLUTION, "im2row", seconds)], entries, 6.0)
-    got = _summary(layer(forward, calls=14))
+    got = of_forward(forward, calls=14)
     row = PassSummary("forward", CONVOLUTION.canonical(), "im2row", 5.0, 2.0, 14)
     assert got == Summary(1, (row,), seconds_saved=30.0, seconds_tuning=6.0, trials=4)
 
@@ -91,14 +110,15 @@ def test_settled_calls_save_and_trials_do_not() -> None:
 def test_an_unsettled_problem_saves_nothing() -> None:
     seconds: dict[str, float | None] = {"as is": 5.0, "im2row": 2.0}
     tried = trials(CONVOLUTION, "as is", [5.0])
-    forward = selector("convolution forward", [(CONVOLUTION, None, seconds)], tried, 0.0)
-    got = _summary(layer(forward, calls=9))
+    # The selector's own report has the loss against what leads so far.
+    forward = selector("convolution forward", [(CONVOLUTION, None, seconds)], tried, 5.0 - 2.0)
+    got = of_forward(forward, calls=9)
     assert (got.passes[0].chosen, got.passes[0].seconds_chosen, got.seconds_saved) == (
         None,
         None,
         0.0,
     )
-    assert got.seconds_tuning == 5.0 - 2.0  # against what leads so far
+    assert got.seconds_tuning == 5.0 - 2.0
 
 
 @pytest.mark.parametrize(("calls", "rare"), [(1, True), (24, True), (25, False)])
@@ -106,16 +126,16 @@ def test_an_unsettled_problem_of_few_calls_is_rare(calls: int, rare: bool) -> No
     seconds: dict[str, float | None] = {"as is": 5.0}
     unsettled = selector("convolution forward", [(CONVOLUTION, None, seconds)], [], 0.0)
     settled = selector("convolution forward", [(CONVOLUTION, "as is", seconds)], [], 0.0)
-    assert [row.rare for row in _summary(layer(unsettled, calls)).passes] == [rare]
-    assert [row.rare for row in _summary(layer(settled, calls)).passes] == [False]
+    assert [row.rare for row in of_forward(unsettled, calls).passes] == [rare]
+    assert [row.rare for row in of_forward(settled, calls).passes] == [False]
 
 
 def test_a_summary_names_the_savings_it_does_not_count() -> None:
-    row = PassSummary("forward", "i1", None, None, None, 3)
-    report = bestof.selection.reports.report.Report(())
+    problem = ProblemReport("i1", None, None, (AlternativeReport("as is", "measured", 1.0),))
+    run = Run("x.py", 1.0, 0.0, "cpu")
+    report = Report((SelectorReport("forward", 1, (problem,)),), run)
     for keeps in (False, True):
-        lines = summary_lines("x.py", 1.0, report, Summary(1, (row,), 0.0, 0.0, 1, keeps), None)
-        assert any("rare" in line for line in lines)
+        lines = summary_lines(report, Summary(1, (), 0.0, 0.0, 1, keeps), None)
         assert any("freed memory" in line and "not counted" in line for line in lines) == keeps
 
 
@@ -133,9 +153,7 @@ def test_convolutions_that_differ_in_bias_or_gradient_layout_alone_are_one_layer
         CONVOLUTION._replace(bias=True),
         CONVOLUTION._replace(grad_layout="other"),
     )
-    fake = layer(idle, 1)
-    fake.passes = tuple((idle, counted(one, 1)) for one in variants)
-    assert _summary(fake).layers == 1
+    assert summed([part(idle, counted(one, 1)) for one in variants]).layers == 1
 
 
 def test_a_trial_of_the_group_is_not_counted_again() -> None:
@@ -153,7 +171,8 @@ def test_a_trial_of_the_group_is_not_counted_again() -> None:
     ]
     seconds: dict[str, float | None] = {"independent": 20.0, "shared im2row": 12.0}
     group = selector("convolution layer", [(LAYER, "shared im2row", seconds)], entries, 200.0)
-    got = _summary(layer(selector("convolution forward", [], [], 6.0), 1, group, sharing=7))
+    forward = part(selector("convolution forward", [], [], 6.0), counted(CONVOLUTION, 1))
+    got = summed([forward], group, shared=7)
     assert got.seconds_tuning == pytest.approx(6.0 + 2 * (20.0 - 12.0))
     assert got.seconds_saved == pytest.approx((7 - 2) * (20.0 - 12.0))
     assert got.trials == len(entries)
@@ -189,7 +208,7 @@ def test_a_stored_decision_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> No
     first = integration.summary()
     assert first.trials > 0
     assert first.passes[0].calls == 700
-    monkeypatch.setattr(_State, "override", None)
+    monkeypatch.setattr(_Made, "overrides", ())
     with integration.enabled(), torch.no_grad():
         for _ in range(5):
             torch.conv2d(x, weight)

@@ -15,13 +15,12 @@ from bestof.bench.convolution.pass_times import AlternativeTime, PassTimes
 from bestof.bench.quartiles import spread
 from bestof.errors import InvalidArgument, TorchError
 from bestof.selection.policies import Race
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, Catalogue
-from bestof.torch.convolution.originals import Originals, originals
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
-from bestof.torch.enable import convolution_override
-
-PASSES = tuple(catalogue.direction for catalogue in CATALOGUES)
+from bestof.torch.dispatch.overrides import operation_override
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import DIRECTIONS, Pass
+from bestof.torch.ops.convolution.originals import Originals, originals
+from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, PASSES
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 
 
 class _Operands(NamedTuple):
@@ -32,7 +31,7 @@ class _Operands(NamedTuple):
 
 def measure_conv(
     notation: str,
-    passes: Sequence[str] = PASSES,
+    passes: Sequence[str] = DIRECTIONS,
     *,
     repeats: int = 7,
     channels_last: bool = False,
@@ -51,9 +50,9 @@ def measure_conv(
     PyTorch's own kernel fails.
     """
     for name in passes:
-        if name not in PASSES:
+        if name not in DIRECTIONS:
             raise InvalidArgument(
-                f"there is no pass {name!r} of a convolution; take {', '.join(PASSES)}"
+                f"there is no pass {name!r} of a convolution; take {', '.join(DIRECTIONS)}"
             )
     if repeats < 1:
         raise InvalidArgument(f"repeats: expected at least 1; got {repeats}")
@@ -61,13 +60,13 @@ def measure_conv(
         raise InvalidArgument(f"threads: expected at least 1; got {threads}")
     with _threads(threads), torch.no_grad():
         geometry = parse_conv(notation)
-        override = convolution_override()
-        kernels = originals() if override is None else override.originals
+        override = operation_override(FORWARD.name)
+        kernels = originals() if override is None else override.original
         operands = _operands(geometry, channels_last)
         return tuple(
-            _measure_pass(catalogue, geometry, operands, kernels, repeats, clock)
-            for catalogue in CATALOGUES
-            if catalogue.direction in passes
+            _measure_pass(operation, geometry, operands, kernels, repeats, clock)
+            for operation in PASSES
+            if operation.direction in passes
         )
 
 
@@ -92,7 +91,7 @@ def _operands(geometry: ConvProblem, channels_last: bool) -> _Operands:
 
 
 def _measure_pass(
-    catalogue: Catalogue,
+    operation: Conv2dPass,
     geometry: ConvProblem,
     operands: _Operands,
     kernels: Originals,
@@ -100,7 +99,7 @@ def _measure_pass(
     clock: Callable[[], float],
 ) -> PassTimes:
     input, weight, grad_output = operands
-    forward = catalogue is FORWARD
+    forward = operation is FORWARD
     problem = ConvProblem.of(
         input,
         weight,
@@ -111,16 +110,16 @@ def _measure_pass(
         geometry.groups,
         None if forward else grad_output,
     )
-    samples, failed = _sampled(catalogue, operands, problem, kernels, repeats, clock)
-    as_is = catalogue.alternatives[0].name
+    samples, failed = _sampled(operation, operands, problem, kernels, repeats, clock)
+    as_is = operation.rows[0].name
     if as_is in failed:
         raise TorchError(
-            f"{catalogue.direction} of {problem}: PyTorch itself fails: {failed[as_is]}"
+            f"{operation.direction} of {problem}: PyTorch itself fails: {failed[as_is]}"
         )
     measured = {name: times for name, times in samples.items() if name not in failed}
-    chosen = _chosen(catalogue.alternatives, measured, repeats)
+    chosen = _chosen(operation.rows, measured, repeats)
     return PassTimes(
-        catalogue.direction,
+        operation.direction,
         str(problem),
         problem.threads,
         problem.flops,
@@ -132,13 +131,13 @@ def _measure_pass(
                 row.name == chosen,
                 failed.get(row.name),
             )
-            for row in catalogue.alternatives
+            for row in operation.rows
         ),
     )
 
 
 def _sampled(
-    catalogue: Catalogue,
+    operation: Conv2dPass,
     operands: _Operands,
     problem: ConvProblem,
     kernels: Originals,
@@ -148,17 +147,17 @@ def _sampled(
     """Return the seconds of each alternative that applies, and the reasons of those that failed."""
     input, weight, grad_output = operands
     arguments: tuple[Tensor | None, ...] = (input, weight, None)
-    if catalogue is not FORWARD:
-        arguments = (grad_output, weight if catalogue is INPUT_GRADIENT else input)
-    samples: dict[str, list[float]] = {one.name: [] for one in catalogue.applying(problem)}
+    if operation is not FORWARD:
+        arguments = (grad_output, weight if operation is INPUT_GRADIENT else input)
+    samples: dict[str, list[float]] = {one.name: [] for one in operation.applying(problem)}
     failed: dict[str, str] = {}
     for repeat in range(repeats + 1):
-        for alternative in catalogue.alternatives:
+        for alternative in operation.rows:
             if alternative.name not in samples or alternative.name in failed:
                 continue
             try:
                 started = clock()
-                alternative.function(kernels, *arguments, problem)
+                alternative.function(kernels, problem, *arguments)
                 seconds = clock() - started
             except RuntimeError as error:  # PyTorch raises this, also without memory
                 failed[alternative.name] = " ".join(f"{type(error).__name__}: {error}".split())
@@ -179,7 +178,7 @@ def _time(
 
 
 def _chosen(
-    alternatives: Sequence[Alternative], measured: dict[str, list[float]], repeats: int
+    alternatives: Sequence[Pass], measured: dict[str, list[float]], repeats: int
 ) -> str | None:
     names = [alternative.name for alternative in alternatives]
     search = Race(max_trials=repeats).start(names)

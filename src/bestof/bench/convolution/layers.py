@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bestof.bench.convolution.case import Case
 from bestof.errors import InvalidArgument
-from bestof.torch.convolution.notation import EXPECTED, pair, parse_fields
+from bestof.torch.ops.convolution.notation import EXPECTED, pair, parse_fields
 
 
 @dataclass(frozen=True, slots=True)

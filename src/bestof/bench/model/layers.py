@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bestof.bench.model.result import LayerTimes
 from bestof.selection.reports.report import AlternativeReport, Report, report_from_dict
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.problem import ConvProblem
 
 _SELECTORS = ("convolution", "cuda convolution")
 

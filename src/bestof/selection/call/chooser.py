@@ -17,8 +17,7 @@ from bestof.selection.call.new_problem import NewProblems
 from bestof.selection.hot_path import timed
 from bestof.selection.identity.alternative import Function
 from bestof.selection.outside import comes_from_outside, registered_handlers
-from bestof.selection.passes.group_pass import Pass
-from bestof.selection.passes.winner import PythonWinner
+from bestof.selection.passes import Pass, PythonWinner
 from bestof.selection.state import registry
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.tuning import Tuning
@@ -319,9 +318,8 @@ class Chooser:
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
         else:
-            best = None if self._guard.late is None else self._guard.late.best_known(tuning)
-            position = self._ask(tuning) if best is None else best
-            timed = best is None
+            timed = self._guard.late is None or not self._guard.late.blocks(tuning)
+            position = self._ask(tuning) if timed else tuning.best_known()
         if stage == 0 and tuning.decision is not None:
             timed = False
             tuning.decided_calls += 1
@@ -359,7 +357,7 @@ class Chooser:
         late = self._guard.late
         alternative = tuning.candidates[position].alternative
         if (alternative.mutates and self._guard.restore is None) or (
-            late is not None and late.best_known(tuning) is not None
+            late is not None and late.blocks(tuning)
         ):
             return decided
         tuning.retried.add(position)

@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.selection.outside import comes_from_outside
-from bestof.selection.passes.winner import NEVER, PythonWinner
+from bestof.selection.passes import NEVER, PythonWinner
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state import registry
@@ -19,7 +19,7 @@ from bestof.selection.state.journal import DisqualificationEntry, DriftEntry
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.sample_interval import calls_between
-from bestof.selection.state.tuning import open_tuning
+from bestof.selection.state.tuning import new_tuning
 from bestof.selection.trials.circumstances import circumstances
 from bestof.selection.trials.trial import Trial, call_inside
 from bestof.selection.trials.verifier import Verdict, Verifier
@@ -150,10 +150,11 @@ class DriftWatch:
             if winner is not knowledge.winner(problem):
                 return  # replaced meanwhile
             policy = self.agreed(self._choice.current(), problem, True)
-            tuning = open_tuning(
+            tuning = new_tuning(
                 problem,
                 *(knowledge.alternatives, knowledge.stages),
                 *(policy, knowledge.refused),
+                wanted=decision.alternative,
             )
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
@@ -240,10 +241,11 @@ class DriftWatch:
         if populations is None and searches_at_any_time(usual):
             policy = Neighbour(decision.alternative, usual)
         policy = self.agreed(policy, decision.problem, drifted)
-        tuning = open_tuning(
+        tuning = new_tuning(
             decision.problem,
             *(self._knowledge.alternatives, self._knowledge.stages),
             *(policy, self._knowledge.refused),
+            wanted=decision.alternative,
         )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)

@@ -9,9 +9,9 @@ from math import inf
 from typing import Any
 
 from bestof.errors import InvalidArgument, WrongResult
-from bestof.selection.call.late_times import LateTimes
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.trials.circumstances import told
+from bestof.selection.trials.timer import LateTimes
 from bestof.selection.trials.verifier import Verifier
 
 Check = float | Callable[[Any, Any], bool] | None

@@ -27,7 +27,7 @@ from bestof.selection.state.journal import DisqualificationEntry
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.noise import is_noisy
 from bestof.selection.state.policy_choice import PolicyChoice
-from bestof.selection.state.tuning import Tuning, open_tuning, start_search
+from bestof.selection.state.tuning import Tuning, applies, new_tuning, start_search
 from bestof.selection.state.waiting_problems import WaitingProblems
 from bestof.selection.store.record import Record
 
@@ -121,10 +121,13 @@ class NewProblems:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
         try:
             policy = self._watch.agreed(policy, problem)
-            tuning = open_tuning(
+            self._knowledge.stored.overdue = False
+            order = self._forced or self._knowledge.stored.pinned(canonical(problem))
+            tuning = new_tuning(
                 problem,
                 *(self._knowledge.alternatives, self._knowledge.stages),
                 *(policy, self._knowledge.refused),
+                wanted=always(policy) if order is None else order.alternative,
             )
         except ProblemError as error:
             raise ProblemError(f"BestOf({self._knowledge.name!r}): {error}") from None
@@ -137,8 +140,6 @@ class NewProblems:
                 f"{self._knowledge.where(problem)}: no alternative supports it; "
                 f"asked {', '.join(self._knowledge.names)}"
             )
-        self._knowledge.stored.overdue = False
-        order = self._forced or self._knowledge.stored.pinned(tuning.key)
         if order is not None and self._obey(order, tuning):
             return tuning
         if len(remaining) == 1:
@@ -296,7 +297,7 @@ class NewProblems:
 def _applies(alternative: Alternative, problem: Hashable) -> bool:
     """Return whether an alternative applies. An error is reported once the problem is searched."""
     try:
-        return alternative.supports is None or bool(alternative.supports(problem))
+        return applies(alternative, problem)
     except Exception:
         return False
 

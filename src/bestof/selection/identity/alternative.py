@@ -19,12 +19,15 @@ class Alternative:
     `function` is a callable, or a sequence of callables. A sequence is a group: one function for
     each stage, chosen together. `depends` are texts on which the speed depends, such as
     `"torch==2.13.0"`; stored evidence is not used if they differ. `supports(problem)` returns false
-    if the alternative does not apply. `mutates` says that a call may change its arguments, so that
-    no other alternative can answer after a failed call. `hopeless(problem)` is asked before its
-    first trial on a problem, with the lock of the selector held. If it returns true, the search
-    leaves the alternative out. In contrast to `supports`, its answer may change as trials of other
-    problems come in. `formerly` are the places that the functions had in earlier versions of their
-    package, such as `"package:Class.method"`: evidence of these is valid if `depends` is the same.
+    if the alternative cannot compute the problem. `mutates` says that a call may change its
+    arguments, so that no other alternative can answer after a failed call. `hopeless(problem)` is
+    asked before its first trial on a problem, with the lock of the selector held. If it returns
+    true, the search leaves the alternative out. In contrast to `supports`, its answer may change as
+    trials of other problems come in. `formerly` are the places that the functions had in earlier
+    versions of their package, such as `"package:Class.method"`: evidence of these is valid if
+    `depends` is the same. `unpromising(problem)` returns why the alternative is not worth a trial
+    although it could run, or None if it is worth one. A search leaves such an alternative out, and
+    reports give the reason. An order (a pin, BESTOF_FORCE, a fixed policy) takes it.
     """
 
     name: str
@@ -34,7 +37,12 @@ class Alternative:
     mutates: bool = False
     hopeless: Callable[[Hashable], bool] | None = None
     formerly: Sequence[str] = ()
+    unpromising: Callable[[Hashable], str | None] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    def left_out(self, problem: Hashable) -> str | None:
+        """Return why it is not worth a trial although it could run; None if it is worth one."""
+        return None if self.unpromising is None else self.unpromising(problem)
 
     @property
     def is_group(self) -> bool:
@@ -127,16 +135,13 @@ def _parse(where: str, entry: Any) -> Alternative:
         raise InvalidArgument(
             f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}"
         )
-    if alternative.supports is not None and not callable(alternative.supports):
-        kind = type(alternative.supports).__name__
-        raise InvalidArgument(
-            f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}"
-        )
-    if alternative.hopeless is not None and not callable(alternative.hopeless):
-        kind = type(alternative.hopeless).__name__
-        raise InvalidArgument(
-            f"{where} ({alternative.name!r}): hopeless: expected a callable; got {kind}"
-        )
+    for field_name in ("supports", "unpromising", "hopeless"):
+        value = getattr(alternative, field_name)
+        if value is not None and not callable(value):
+            raise InvalidArgument(
+                f"{where} ({alternative.name!r}): {field_name}: expected a callable; got "
+                f"{type(value).__name__}"
+            )
     if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
         kind = type(alternative.function).__name__
         raise InvalidArgument(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bestof.html_table import html_table
+from bestof.selection.duration import duration
 from bestof.selection.policies import Race
 from bestof.selection.store.pin_order import closest
 from bestof.selection.store.record import Evidence, Pin, Record
@@ -20,6 +22,21 @@ class Explanation:
     record: Record
     pinned: str | None
     why: str
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: the evidence, and the reason below."""
+        rows = [
+            (one.alternative, duration(one.seconds), str(len(one.samples)), one.disqualified or "")
+            for one in self.record.evidence
+        ]
+        chosen = [row[0] == self.record.decision for row in rows]
+        return html_table(
+            f"{self.record.selector} {self.record.problem}",
+            ("alternative", "time", "samples", "disqualified"),
+            rows,
+            strong=[place for place, is_chosen in enumerate(chosen) if is_chosen],
+            notes=[self.why],
+        )
 
 
 def explain(

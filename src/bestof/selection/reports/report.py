@@ -7,26 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from bestof.errors import InvalidArgument
+from bestof.html_table import html_table
 from bestof.selection.duration import duration
 from bestof.selection.state.earlier_race import EarlierRace
 
-Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable", "not tried"]
+_NEAR = 0.1  # of the time: a smaller gain may be a tie
+
+Status = Literal[
+    "chosen", "measured", "pruned", "disqualified", "left out", "not applicable", "not tried"
+]
+
+
+class Met(NamedTuple):
+    """How often a program met a problem, and where.
+
+    `calls` counts those that native code answered too. `places` are names of what called, such as
+    the modules of a model.
+    """
+
+    calls: int
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AlternativeReport:
     """One alternative on one problem.
 
-    `seconds` is the median. `spread` is half the distance between the quartiles, in seconds.
-    `speedup` is the median of the first alternative divided by this one. Each is None if it is
-    unknown. `reason` says why the alternative was disqualified. `children` are pairs (selector,
-    problem): the choices met inside it.
+    `seconds` is what a choice goes by: the median of the trials, without a slow first one, plus
+    `surcharge`, what a call costs beyond a trial if this alternative has won. `spread` is half the
+    distance between the quartiles, in seconds. `speedup` is the time of the first alternative
+    divided by this one. Each is None if it is unknown. `reason` says why the alternative was
+    disqualified or left out. `children` are pairs (selector, problem): the choices met inside it.
 
     The status "pruned" means that the alternative left the search before the chosen one had all its
-    trials.
+    trials; "left out", that it could run and was not worth a trial; "not applicable", that it
+    cannot compute the problem.
     """
 
     name: str
@@ -37,6 +55,7 @@ class AlternativeReport:
     speedup: float | None = None
     reason: str | None = None
     children: tuple[tuple[str, str], ...] = ()
+    surcharge: float = 0.0
 
     def line(self, width: int) -> str:
         """Return one line of text. The name is padded to `width`; a star marks the chosen one."""
@@ -67,7 +86,8 @@ class ProblemReport:
     `history` holds the earlier races of this process. Each was reopened because the winner had
     become slower or faster. `noisy` says that another alternative may be faster, as far as the
     samples tell; the next run then verifies the decision early. `why` says why there is no
-    decision, if waiting alone will not bring one.
+    decision, if waiting alone will not bring one. `settled_calls` counts the calls that the
+    decision has answered, and `places` names what called; 0 and empty if they are unknown.
     """
 
     problem: str
@@ -77,6 +97,45 @@ class ProblemReport:
     history: tuple[EarlierRace, ...] = ()
     noisy: bool = False
     why: str | None = None
+    settled_calls: int = 0
+    places: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> float | None:
+        """Seconds of a call by the first alternative that was measured; None if none was."""
+        return next((one.seconds for one in self.alternatives if one.seconds is not None), None)
+
+    @property
+    def chosen(self) -> AlternativeReport | None:
+        """The row of the decision; None if there is none."""
+        return next((one for one in self.alternatives if one.name == self.decision), None)
+
+    @property
+    def gain(self) -> float:
+        """Seconds that the decision saves in one call; 0 if a time is unknown."""
+        after = None if self.chosen is None else self.chosen.seconds
+        return 0.0 if self.before is None or after is None else self.before - after
+
+    @property
+    def remark(self) -> str | None:
+        """Why an alternative was chosen although another one is faster; None if none is."""
+        chosen = self.chosen
+        if chosen is None or chosen.seconds is None:
+            return None
+        fit = ("measured", "pruned")
+        timed = [one for one in self.alternatives if one.status in fit and one.seconds is not None]
+        rival = min(timed, key=lambda one: one.seconds or 0.0, default=chosen)
+        if rival.seconds is None or rival.seconds >= chosen.seconds:
+            return None
+        faster = f"{rival.name} is {1.0 - rival.seconds / chosen.seconds:.0%} faster"
+        if self.source in ("forced", "pinned"):
+            return f"by order, although {faster}"
+        if rival.trials < chosen.trials:
+            tried = "its only trial" if rival.trials == 1 else f"its {rival.trials} trials"
+            return f"{faster} by {tried}, but lost to alternatives that ran beside it then"
+        if rival.seconds > (1.0 - _NEAR) * chosen.seconds:
+            return f"{faster}, a near-tie: the one listed first wins"
+        return f"{faster} by the median, but not trial by trial: times vary"
 
     @property
     def settled(self) -> bool:
@@ -88,6 +147,8 @@ class ProblemReport:
         if self.settled:
             noisy = ", noisy" if self.noisy else ""
             yield f"{self.problem}: {self.decision} ({self.source}{noisy})"
+            if self.remark is not None:
+                yield f"  {self.remark}"
         else:
             yield f"{self.problem}: unsettled{f', {self.why}' if self.why else ''}"
         width = max(len(alternative.name) for alternative in self.alternatives)
@@ -98,6 +159,24 @@ class ProblemReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        title, *_ = self.lines()
+        rows = [
+            (
+                one.name,
+                duration(one.seconds),
+                str(one.trials or ""),
+                "" if one.speedup is None else f"{one.speedup:.2f}x",
+                f"{one.status}: {one.reason}" if one.reason else one.status,
+            )
+            for one in self.alternatives
+        ]
+        strong = [p for p, one in enumerate(self.alternatives) if one.name == self.decision]
+        headings = ("alternative", "time", "trials", "speed-up", "status")
+        notes = [] if self.remark is None else [self.remark]
+        return html_table(title, headings, rows, strong=strong, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,39 +205,88 @@ class SelectorReport:
         for problem in self.problems:
             for line in problem.lines():
                 yield "  " + line
+        for line in self._totals():
+            yield "  " + line
+
+    def _totals(self) -> Iterator[str]:
+        """Yield the cost of the search, and what it has saved."""
         if self.trials:
             took, lost = duration(self.trial_seconds), duration(self.loss_seconds)
-            yield f"  {self.trials} trials took {took}, of which {lost} were lost"
+            yield f"{self.trials} trials took {took}, of which {lost} were lost"
         if self.saved_seconds:
             verb = "saved" if self.saved_seconds > 0 else "cost"
             about = duration(abs(self.saved_seconds))
             yield (
-                f"  {self.settled_calls} settled calls {verb} about {about} against the first "
+                f"{self.settled_calls} settled calls {verb} about {about} against the first "
                 "alternative"
             )
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: a row for each problem."""
+        rows = []
+        for one in self.problems:
+            after = None if one.chosen is None else one.chosen.seconds
+            why = one.why or one.remark or ("noisy" if one.noisy else "")
+            chosen = one.decision or "unsettled"
+            rows.append((one.problem, chosen, duration(one.before), duration(after), why))
+        headings = ("problem", "chosen", "before", "after", "")
+        return html_table(self.selector, headings, rows, notes=self._totals())
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """The program that a report is about.
+
+    `seconds` is how long it ran, `began` when, in seconds since the epoch. `host` is the processor,
+    `versions` are texts such as "torch 2.13.0". `course` tells how far the search was, in order of
+    time.
+    """
+
+    program: str
+    seconds: float
+    began: float
+    host: str
+    versions: tuple[str, ...] = ()
+    course: tuple[Moment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How far the search was `at` seconds after the run began: so many trials, which had taken so
+    many seconds, and so many problems with a decision."""
+
+    at: float
+    trials: int
+    trial_seconds: float
+    decisions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Every selector of a process, or of a store."""
+    """Every selector of a process, or of a store. `run` is None if it is not about one program."""
 
     selectors: tuple[SelectorReport, ...]
+    run: Run | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same content as dicts, tuples, strings and numbers, ready for JSON.
 
         `dataclasses.asdict` took six times as long, because it copies every number.
         """
-        return {"selectors": tuple(_dict(one) for one in self.selectors)}
+        selectors = tuple(_dict(one) for one in self.selectors)
+        run = {} if self.run is None else {"run": _dict(self.run)}
+        return {"selectors": selectors, **run}
 
     def __str__(self) -> str:
         return "\n".join(line for selector in self.selectors for line in selector.lines())
 
 
-_Value = TypeVar("_Value", AlternativeReport, ProblemReport, SelectorReport, EarlierRace)
+_Value = TypeVar(
+    "_Value", AlternativeReport, ProblemReport, SelectorReport, EarlierRace, Run, Moment
+)
 _TYPES: dict[str, type] = {"str": str, "bool": bool}
 _LARGEST = 1e18  # of seconds and counts
 
@@ -177,11 +305,27 @@ def report_from_dict(content: Any) -> Report:
     Raises InvalidArgument if `content` is not such a dict.
     """
     try:
-        return Report(tuple(_selector(selector) for selector in content["selectors"]))
+        run = content.get("run")
+        return Report(
+            tuple(_selector(selector) for selector in content["selectors"]),
+            None if run is None else _run(run),
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"this is not the content of a report: {type(error).__name__}: {error}"
         ) from error
+
+
+def _run(content: dict[str, Any]) -> Run:
+    course = tuple(_checked(Moment(**moment)) for moment in content.get("course", ()))
+    versions = _texts("versions", content.get("versions", ()))
+    return _checked(Run(**{**content, "course": course, "versions": versions}))
+
+
+def _texts(name: str, content: Any) -> tuple[str, ...]:
+    if not all(isinstance(one, str) for one in content):
+        raise TypeError(f"{name}: expected texts")
+    return tuple(content)
 
 
 def _selector(content: dict[str, Any]) -> SelectorReport:
@@ -194,7 +338,9 @@ def _problem(content: dict[str, Any]) -> ProblemReport:
     if not alternatives:
         raise ValueError("a problem has at least one alternative")
     history = tuple(_reopening(reopening) for reopening in content.get("history", ()))
-    return _checked(ProblemReport(**{**content, "alternatives": alternatives, "history": history}))
+    places = _texts("places", content.get("places", ()))
+    parts = {"alternatives": alternatives, "history": history, "places": places}
+    return _checked(ProblemReport(**{**content, **parts}))
 
 
 def _reopening(content: dict[str, Any]) -> EarlierRace:

@@ -11,6 +11,7 @@ from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.problem import problem_text
 from bestof.selection.reports.report import (
     AlternativeReport,
+    Met,
     ProblemReport,
     Report,
     SelectorReport,
@@ -38,25 +39,53 @@ def report_problem(
     decision: Decision | None,
     tuning: Tuning | None,
     alternatives: Sequence[Alternative],
+    surcharges: Mapping[str, float],
 ) -> ProblemReport:
-    """Return the report of one problem of a live selector: settled, unsettled, or never met."""
+    """Return the report of one problem of a live selector: settled, unsettled, or never met.
+
+    surcharges: seconds that a call costs beyond a trial if an alternative has won, by its name.
+    """
     names = [alternative.name for alternative in alternatives]
     text = problem_text(problem)
     if decision is not None:
-        known = _problem(text, names, decision.alternative, decision.source, decision.evidence)
-        return replace(known, history=decision.history)
+        known = _problem(
+            text, names, decision.alternative, decision.source, decision.evidence, surcharges
+        )
+        return replace(_with_reasons(known, problem, alternatives), history=decision.history)
     if tuning is not None:
         evidence = tuple(
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
         )
+        known = _problem(text, names, None, None, evidence, surcharges)
         return replace(
-            _problem(text, names, None, None, evidence),
+            _with_reasons(known, problem, alternatives),
             history=tuning.history,
             why=_why_unsettled(tuning),
         )
     return ProblemReport(
         text, None, None, tuple(AlternativeReport(name, "not tried") for name in names)
     )
+
+
+def _with_reasons(
+    known: ProblemReport, problem: Hashable, alternatives: Sequence[Alternative]
+) -> ProblemReport:
+    """Tell alternatives that could run, and were thought slow, from those that cannot run."""
+    rows = tuple(
+        replace(row, status="left out", reason=reason)
+        if row.status == "not applicable" and (reason := _left_out(alternative, problem))
+        else row
+        for row, alternative in zip(known.alternatives, alternatives, strict=True)
+    )
+    return replace(known, alternatives=rows)
+
+
+def _left_out(alternative: Alternative, problem: Hashable) -> str | None:
+    try:
+        can_run = alternative.supports is None or alternative.supports(problem)
+        return alternative.left_out(problem) if can_run else None
+    except Exception:  # its search has told it
+        return None
 
 
 def _why_unsettled(tuning: Tuning) -> str | None:
@@ -89,17 +118,57 @@ def report_selector(
     alternatives: Sequence[Alternative],
     price: Price,
     savings: Savings,
+    *,
+    surcharges: Mapping[str, float],
+    met: Mapping[Hashable, Met] | None,
+    calls: Mapping[Hashable, int],
 ) -> SelectorReport:
+    """Return the report of a live selector.
+
+    savings: what is known of calls that Python answered, `calls` of them by problem. `met`, if it
+    is known, counts the calls of all.
+    """
+    open_ones = {problem: one for problem, one in tunings.items() if problem not in decisions}
     problems = [
-        report_problem(problem, decision, None, alternatives)
+        report_problem(problem, decision, None, alternatives, surcharges)
         for problem, decision in decisions.items()
     ]
     problems += [
-        report_problem(problem, None, tuning, alternatives)
-        for problem, tuning in tunings.items()
-        if problem not in decisions
+        report_problem(problem, None, tuning, alternatives, surcharges)
+        for problem, tuning in open_ones.items()
     ]
-    return SelectorReport(name, stages, tuple(problems), *price, *savings)
+    keys = [*decisions, *open_ones]
+    if met is None:
+        problems = [
+            replace(one, settled_calls=calls.get(key, 0))
+            for key, one in zip(keys, problems, strict=True)
+        ]
+    else:
+        problems = [
+            _met(one, met.get(key, Met(0))) for key, one in zip(keys, problems, strict=True)
+        ]
+        saved = sum(one.settled_calls * one.gain for one in problems)
+        savings = Savings(sum(one.settled_calls for one in problems), saved)
+    lost = price.loss_seconds + sum(map(_lost, open_ones.values()))
+    return SelectorReport(
+        name, stages, tuple(problems), *price._replace(loss_seconds=lost), *savings
+    )
+
+
+def _met(problem: ProblemReport, met: Met) -> ProblemReport:
+    """Return the problem with the calls that its decision answered, and where they came from."""
+    trials = 0
+    if problem.source == "measured":  # others were tried by earlier processes
+        trials = sum(one.trials for one in problem.alternatives)
+    settled = max(0, met.calls - trials) if problem.settled else 0
+    return replace(problem, settled_calls=settled, places=met.places)
+
+
+def _lost(tuning: Tuning) -> float:
+    """Return the seconds that trials of an unsettled problem took beyond its leader."""
+    tried = [one for one in tuning.candidates if one.counted]
+    best = min((one.seconds / one.counted for one in tried), default=0.0)
+    return sum(max(0.0, one.seconds - one.counted * best) for one in tried)
 
 
 def report_all() -> Report:
@@ -127,6 +196,7 @@ def _stored(record: Record) -> ProblemReport:
         record.decision,
         "stored" if record.decision else None,
         record.evidence,
+        {},
     )
 
 
@@ -136,24 +206,26 @@ def _problem(
     decision: str | None,
     source: str | None,
     evidence: Iterable[Evidence],
+    surcharges: Mapping[str, float],
 ) -> ProblemReport:
     known = {one.alternative: one for one in evidence}
-    first = next((known[name].seconds for name in names if name in known), None)
     full = len(known[decision].samples) if decision is not None and decision in known else 0
-    rows = tuple(_alternative(name, known.get(name), decision, first, full) for name in names)
+    rows = [
+        _alternative(name, known.get(name), decision, full, surcharges.get(name, 0.0))
+        for name in names
+    ]
+    first = next((one.seconds for one in rows if one.name in known), None)
+    if first is not None:
+        rows = [replace(one, speedup=first / one.seconds) if one.seconds else one for one in rows]
     return ProblemReport(
-        problem, decision, source, rows, noisy=is_noisy(tuple(known.values()), decision)
+        problem, decision, source, tuple(rows), noisy=is_noisy(tuple(known.values()), decision)
     )
 
 
 def _alternative(
-    name: str, evidence: Evidence | None, decision: str | None, first: float | None, full: int
+    name: str, evidence: Evidence | None, decision: str | None, full: int, surcharge: float
 ) -> AlternativeReport:
-    """Return one row.
-
-    `first` is the time of the first alternative in seconds, `full` the number of trials of the
-    chosen one.
-    """
+    """Return one row without its speed-up. `full` is the number of trials of the chosen one."""
     if evidence is None:
         return AlternativeReport(name, "not applicable")
     seconds = evidence.seconds
@@ -167,10 +239,10 @@ def _alternative(
     return AlternativeReport(
         name,
         status,
-        seconds=seconds,
+        seconds=None if seconds is None else seconds + surcharge,
         spread=spread(evidence.samples),
         trials=len(evidence.samples),
-        speedup=first / seconds if first is not None and seconds else None,
         reason=evidence.disqualified,
         children=tuple((child.selector, child.problem) for child in evidence.children),
+        surcharge=surcharge,
     )

@@ -23,8 +23,9 @@ class Candidate:
     an earlier process that disqualified it, if it is to be tried again. `children` are the choices
     met inside its trials in this process, `known_children` those of earlier processes. `trusted`
     holds the stages whose result agreed with the first alternative's. `recursive` is true once the
-    alternative has called its own selector with the same problem. `calls` and `seconds` sum up its
-    trials since the last decision, whether they counted or not.
+    alternative has called its own selector with the same problem. `calls` is the number of
+    its trials since the last decision, `counted` that of those that counted, and `seconds` the time
+    of these.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Candidate:
         "calls",
         "children",
         "circumstances",
+        "counted",
         "disqualified",
         "known_children",
         "readmitted",
@@ -58,6 +60,7 @@ class Candidate:
         self.trusted: set[int] = set()
         self.recursive = False
         self.calls = 0
+        self.counted = 0
         self.seconds = 0.0
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.knowledge import Knowledge
-from bestof.selection.state.tuning import open_tuning
+from bestof.selection.state.tuning import new_tuning
 
 # Attributes that a program has set, in the dictionary of a selector and in its slots.
 Beside = tuple[dict[str, Any], dict[str, Any]]
@@ -53,10 +53,11 @@ def learn(known: Knowledge, taught: Iterable[Teaching]) -> None:
                 known.decisions[decision.problem] = decision
                 known.remember(decision.problem, known.new_winner(decision))
                 continue
-            tuning = open_tuning(
+            tuning = new_tuning(
                 decision.problem,
                 *(known.alternatives, known.stages),
                 *(known.choice.current(), known.refused),
+                wanted=decision.alternative,
             )
             if not tuning.candidates[decision.position].remains:
                 continue

@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from bestof.errors import StoreBusy, StoreError
 from bestof.selection.identity.host import host
@@ -15,6 +16,7 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.record import Record
 
+_T = TypeVar("_T")
 _TOLD: set[str] = set()  # wrong settings that the user was told of
 
 
@@ -63,36 +65,22 @@ class DecisionStore:
 
     def load(self, problem: str | None) -> Record | None:
         """Return what earlier runs on this host know of a problem, given its canonical text."""
-        if problem is None or self._failed:
+        if problem is None:
             return None
-        try:
-            store = self.find()
-            return None if store is None else store.load(self._selector, problem, host())
-        except StoreBusy:
-            self.overdue = True
-            return None
-        except Exception as error:
-            reraise_from_outside()
-            self._give_up(error)
-            return None
+        return self._ask(lambda store: store.load(self._selector, problem, host()))
 
     def elsewhere(self, problem: str | None) -> Record | None:
         """Return the newest decided record of a problem on another host, or None.
 
         It only orders trials. So None stands for an answer that is late, too.
         """
-        if problem is None or self._failed:
-            return None
-        try:
-            ask = getattr(self.find(), "elsewhere", None)  # a user's own store need not have it
-            found: Record | None = None if ask is None else ask(self._selector, problem, host())
+
+        def ask(store: Store) -> Record | None:
+            find = getattr(store, "elsewhere", None)  # a user's own store need not have it
+            found: Record | None = None if find is None else find(self._selector, problem, host())
             return found
-        except StoreBusy:
-            return None
-        except Exception as error:
-            reraise_from_outside()
-            self._give_up(error)
-            return None
+
+        return None if problem is None else self._ask(ask, may_be_late=True)
 
     def pinned(self, problem: str | None) -> ForcedChoice | None:
         """Return the pin that holds for a problem on this host, or None.
@@ -100,19 +88,23 @@ class DecisionStore:
         `problem` is None if the problem has no canonical text. Pins for every problem hold for it
         too.
         """
+        alternative = self._ask(lambda store: store.pinned(self._selector, problem, host()))
+        return None if alternative is None else ForcedChoice(alternative, "pinned")
+
+    def _ask(self, ask: Callable[[Store], _T | None], *, may_be_late: bool = False) -> _T | None:
+        """Return the answer of the store; None if there is no store, or no answer in time."""
         if self._failed:
             return None
         try:
             store = self.find()
-            alternative = None if store is None else store.pinned(self._selector, problem, host())
+            return None if store is None else ask(store)
         except StoreBusy:
-            self.overdue = True
+            self.overdue = self.overdue or not may_be_late
             return None
         except Exception as error:
             reraise_from_outside()
             self._give_up(error)
             return None
-        return None if alternative is None else ForcedChoice(alternative, "pinned")
 
     def save(self, record: Record) -> None:
         if self._failed:

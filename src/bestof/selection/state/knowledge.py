@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import inf
@@ -14,9 +15,7 @@ from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
 from bestof.selection.identity.problem import problem_text
 from bestof.selection.notice import warn
-from bestof.selection.passes.group_pass import Pass
-from bestof.selection.passes.open_passes import OpenPasses
-from bestof.selection.passes.winner import PythonWinner
+from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
@@ -32,6 +31,8 @@ from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
 _log = logging.getLogger("bestof")
+
+_COURSE_KEPT = 4096  # decisions
 
 
 class Knowledge:
@@ -100,6 +101,8 @@ class Knowledge:
         self.trials = 0
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
+        # For time lines: when a decision was made, and the trials and their seconds until then.
+        self.course: deque[tuple[float, int, float]] = deque(maxlen=_COURSE_KEPT)
         self._retired = Savings()  # by winners that have left memory
         family.join(self)
 
@@ -281,10 +284,12 @@ class Knowledge:
             )
             self.trials += 1
             self.trial_seconds += seconds
-            candidate.seconds += seconds
             if whole:
                 candidate.calls += 1
                 if clean:
+                    # Trials that met an unsettled choice are in the loss of that choice's selector.
+                    candidate.counted += 1
+                    candidate.seconds += total
                     if len(candidate.samples) < SAMPLES_KEPT:
                         candidate.samples.append(total)
                     tuning.asked = None
@@ -314,12 +319,13 @@ class Knowledge:
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
+        self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
         best = decision.seconds
         for candidate in tuning.candidates:
             if best is not None:
-                self.loss_seconds += max(0.0, candidate.seconds - candidate.calls * best)
-            candidate.seconds, candidate.calls = 0.0, 0
+                self.loss_seconds += max(0.0, candidate.seconds - candidate.counted * best)
+            candidate.seconds, candidate.calls, candidate.counted = 0.0, 0, 0
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "%s: %s (%s)%s",

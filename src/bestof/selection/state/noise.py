@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from bestof.selection.store.record import Evidence
+from bestof.selection.store.record import Evidence, settled_samples
 
 _SPREAD = 0.25  # of the median: samples with a larger spread come from a busy machine
 _FASTER = 0.9  # a rival is faster if its best is below this share of the best of the chosen one
 # times the best of the chosen one: rivals within this factor may be faster in truth
 _WITHIN_REACH = 2.0
-_SLOW_FIRST = 1.5  # times the fastest: a first call above this compiled something
 
 
 def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
@@ -39,12 +38,6 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
                 if width is not None and width > _SPREAD * median(times):
                     return True
     return False
-
-
-def settled_samples(samples: Sequence[float]) -> Sequence[float]:
-    """Return the samples without a slow first one."""
-    slow = len(samples) > 1 and samples[0] > _SLOW_FIRST * min(samples)
-    return samples[1:] if slow else samples
 
 
 def spread(samples: Sequence[float]) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.selection.passes.winner import NEVER
+from bestof.selection.passes import NEVER
 from bestof.selection.policies import Race
 from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state import registry

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import inf
 
-from bestof.selection.passes.winner import WHILE_SAMPLED
+from bestof.selection.passes import WHILE_SAMPLED
 
 FIRST = 16  # the first settled call that is timed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bestof.selection.passes.winner import PythonWinner
+from bestof.selection.passes import PythonWinner
 from bestof.selection.state.decision import Decision
 
 

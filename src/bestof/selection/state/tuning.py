@@ -6,12 +6,13 @@ import copy
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
+from statistics import median
 
 from bestof.errors import InvalidArgument
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.problem import canonical
 from bestof.selection.outside import reraise_from_outside
-from bestof.selection.passes.open_passes import OpenPasses
+from bestof.selection.passes import OpenPasses
 from bestof.selection.policies import Race
 from bestof.selection.policies.policy import Policy, Search
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
@@ -346,40 +347,64 @@ class Tuning:
         """Return the positions that may still answer calls, in list order."""
         return [position for position, candidate in enumerate(self.candidates) if candidate.remains]
 
+    def best_known(self) -> int:
+        """Return the alternative with the lowest median so far, or else the first one."""
+        remaining, candidates = self.remaining(), self.candidates
+        known = [(median(candidates[p].samples), p) for p in remaining if candidates[p].samples]
+        return min(known)[1] if known else remaining[0]
 
-def open_tuning(
+
+def new_tuning(
     problem: Hashable,
     alternatives: Sequence[Alternative],
     stages: Sequence[dict[int, Function]],
     policy: Policy,
     refused: Sequence[Candidate],
+    wanted: str | None = None,
 ) -> Tuning:
     """Return the state of a new problem.
 
-    If the `supports` of an alternative raises, the alternative does not apply. It is reported as
-    disqualified. `refused` are the candidates of all alternatives for problems to which they do
-    not apply.
+    Alternatives take part if they apply (see `applies`). The `wanted` one takes part, whatever is
+    thought of its speed; so do all that can run, if none is promising. If the `supports` of an
+    alternative raises, it is reported as disqualified. `refused` are the candidates of all
+    alternatives for problems to which they do not apply.
     """
-    candidates = []
-    for alternative, functions, without in zip(alternatives, stages, refused, strict=True):
-        applies, reason = True, None
-        if alternative.supports is not None:
-            try:
-                applies = bool(alternative.supports(problem))
-            except Exception as error:
-                reraise_from_outside()
-                reason = f"supports raised {type(error).__name__}: {error}"
-        if not applies:
-            candidates.append(without)
-            continue
-        candidate = Candidate(alternative, functions, applies=True)
-        candidate.disqualified = reason
-        candidates.append(candidate)
+    rows = list(zip(alternatives, stages, refused, strict=True))
+    candidates = [_candidate(*row, problem, any_speed=row[0].name == wanted) for row in rows]
+    if not any(candidate.remains for candidate in candidates):
+        candidates = [_candidate(*row, problem, any_speed=True) for row in rows]
     search = start_search(policy, [alternative.name for alternative in alternatives])
     for position, candidate in enumerate(candidates):
         if not candidate.remains:
             search.drop(position)
     return Tuning(problem, canonical(problem), candidates, search)
+
+
+def applies(alternative: Alternative, problem: Hashable, *, any_speed: bool = False) -> bool:
+    """Return whether a search of a problem tries an alternative: it can run, and is promising."""
+    if alternative.supports is not None and not alternative.supports(problem):
+        return False
+    return any_speed or alternative.left_out(problem) is None
+
+
+def _candidate(
+    alternative: Alternative,
+    functions: dict[int, Function],
+    refused: Candidate,
+    problem: Hashable,
+    *,
+    any_speed: bool,
+) -> Candidate:
+    reason = None
+    try:
+        if not applies(alternative, problem, any_speed=any_speed):
+            return refused
+    except Exception as error:
+        reraise_from_outside()
+        reason = f"supports raised {type(error).__name__}: {error}"
+    candidate = Candidate(alternative, functions, applies=True)
+    candidate.disqualified = reason
+    return candidate
 
 
 def start_search(policy: Policy, names: Sequence[str]) -> Search:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+_SLOW_FIRST = 1.5  # times the fastest: a first call above this compiled something
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,12 @@ class Child:
 
     selector: str
     problem: str
+
+
+def settled_samples(samples: Sequence[float]) -> Sequence[float]:
+    """Return the samples without a slow first one."""
+    slow = len(samples) > 1 and samples[0] > _SLOW_FIRST * min(samples)
+    return samples[1:] if slow else samples
 
 
 def sorted_children(children: Iterable[Child]) -> tuple[Child, ...]:
@@ -50,8 +58,8 @@ class Evidence:
 
     @property
     def seconds(self) -> float | None:
-        """The median of the samples, or None without samples."""
-        return median(self.samples) if self.samples else None
+        """The median of the samples without a slow first one, or None without samples."""
+        return median(settled_samples(self.samples)) if self.samples else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
-from bestof.selection import Alternative, BestOf, unless_shared
-from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
-from bestof.torch.depends import DEPENDS
+from bestof.selection.state.journal import Entry
+from bestof.torch.backends.shim import Native, Shim, computed_by
 from bestof.torch.dispatch.call_counts import CallCounts
-from bestof.torch.dispatch.operation_verifier import OperationVerifier
-from bestof.torch.dispatch.search import SEARCHES
-from bestof.torch.dispatch.tried import Tried
-from bestof.torch.guards import PLAIN, passes_through
-from bestof.torch.modes import are_modes_on, without_modes
+from bestof.torch.dispatch.met_modules import met
+from bestof.torch.dispatch.modes import are_modes_on, without_modes
+from bestof.torch.dispatch.native_check import NativeChecks, agree
+from bestof.torch.dispatch.python_kernel import PythonKernel
+from bestof.torch.dispatch.registration import make_operators
+from bestof.torch.dispatch.replacement import Replacement
+from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
-from bestof.torch.ops.originals import KEYS, by_position
+from bestof.torch.ops.originals import by_position
 from bestof.torch.ops.row import Row
-from bestof.torch.python_kernel import PythonKernel
-from bestof.torch.registration import make_operators, objection
-from bestof.torch.rehearsal import Rehearsals, agree
-from bestof.torch.shim import Native, computed_by
+from bestof.torch.rows.row_selector import row_selector
 
 
-class Override:
-    """Answers an operation of PyTorch on the CPU by its rows, while registered.
+class Override(Replacement):
+    """Answers an operation of PyTorch by its rows, while registered.
 
     Kernels in C++ hand small calls on to PyTorch's own kernel, and answer settled ones. They ask
     `_answer` for the others. Where this PyTorch takes no kernels in C++, `_answer` is the kernel,
@@ -40,52 +37,40 @@ class Override:
     to answer.
     """
 
-    _is_warned = False
-
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        kernels = [torch.library.get_kernel(name, "CPU") for name in operation.operators]
-        self.original = operation.original(kernels)
-        self._first = partial(kernels[0].call_boxed, KEYS)
-        self.shim = None if operation.part else make_operators(operation, self._answer, kernels)
-        self._python = None
-        if self.shim is None and not operation.part and len(operation.operators) == 1:
-            kernel = by_position(operation.operator, self._answer)
-            self._python = PythonKernel(operation.operator, kernel)
-        operation.lend_to(self.shim)
-        self._is_in = self._is_wanted = False
-        self._level: Accuracy = DEFAULT_ACCURACY
-        self._rows = {row.name: row for row in operation.rows}
-        self._rehearsals = Rehearsals(operation.name.replace("_", " "))
+        key = operation.device.key
+        self._selection = row_selector(operation)
+        self.original: Any = self._selection.original
+        kernels = self._selection.kernels
+        shim, in_python = None, []
+        if not operation.part:
+            shim = make_operators(operation, self._answer, kernels)
+            if shim is None and len(operation.operators) == 1:
+                kernel = by_position(operation.operator, self._answer)
+                in_python = [PythonKernel(operation.operator, kernel, key)]
+        super().__init__(operation.operators, shim, in_python, key)
+        operation.lend_to(shim)
+        self.forget: Callable[[], object] = (lambda: None) if shim is None else shim.forget
+        """Called after every decision, for what else remembers decisions."""
+        self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
+        """Returns the problems of which PyTorch's own kernel computes more than this operation."""
+        self._native_checks = NativeChecks(operation.name.replace("_", " "))
         self.calls: CallCounts[Any] = CallCounts()
-        self.selector = BestOf(
-            operation.name,
-            [
-                Alternative(
-                    row.name,
-                    partial(row.function, self.original),
-                    DEPENDS,
-                    supports=Tried(row),
-                    formerly=row.formerly,
-                )
-                for row in operation.rows
-            ],
-            lambda problem, *_: problem,
-            check=OperationVerifier(operation, self.original),
-            on_event=self._listen,
-            policy=unless_shared(operation.race),
-            neighbours=operation.neighbours(),
-            patience=operation.patience,
-            max_searches=SEARCHES,
-        )
+        self.selector = self._selection.selector
+        self._selection.listener = self._listen
+        self.selector.met = partial(met, self.calls)
+
+    @property
+    def parts(self) -> tuple[Override, ...]:
+        """The overrides of single operations that this one consists of."""
+        return (self,)
 
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""
         self.operation.configure(configuration)
-        if self._level != configuration.accuracy:
-            self._level = configuration.accuracy
-            if self.shim is not None:
-                self.shim.set_level(ACCURACIES.index(self._level))
+        if self.level != configuration.accuracy:
+            self.set_level(configuration.accuracy)
         switch = self.operation.switch
         wanted = switch is None or getattr(configuration, switch)
         if self.operation.name in configuration.without:
@@ -94,49 +79,22 @@ class Override:
             wanted = False
         (self.register if wanted else self.remove)()
 
-    @property
-    def is_registered(self) -> bool:
-        """Whether the override is in."""
-        return self._is_in
-
-    @property
-    def objection(self) -> str | None:
-        """Why the override is out although it was to be in; None if nothing is against it."""
-        if not self._is_wanted or self._is_in:
-            return None
-        if self.shim is None:
-            return objection() or "another library has replaced PyTorch's own kernel"
-        return "another kernel of bestof is in its place"
-
     def register(self) -> None:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
-        self._is_wanted = True
-        if self._python is not None:
-            self._python.register()
-        if self._python is not None or self.operation.part:
+        super().register()
+        if self.operation.part:
             self._is_in = True
-        elif self.shim is not None and not self._is_in:
-            if not Override._is_warned:  # PyTorch warns once, whatever the operator
-                PythonKernel(self.operation.operators[0], self._first).warn_early()
-                Override._is_warned = True
-            self.shim.take_out()  # an interrupt may have come after `put_in`
-            self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        self._is_wanted = False
-        self._is_in = False  # before: whatever an interrupt leaves in, the next call takes out
-        if self._python is not None:
-            self._python.remove()
-        if self.shim is not None:
-            self.shim.take_out()
+        super().remove()
         self.operation.clear()
 
     def call(self, *arguments: Any) -> Call | None:
         """Return the call that the operation chooses for; None while the override is out."""
         if not self._is_in or not _are_plain(arguments):
             return None
-        return self.operation.call(self._level, *arguments)
+        return self.operation.call(self.level, *arguments)
 
     def answer(self, call: Call) -> Any:
         """Return what the operator returns. Raises NoAlternative if all rows fail."""
@@ -154,8 +112,7 @@ class Override:
 
     def chosen(self, problem: Any) -> Row[Any] | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
-        name = self.selector.chosen(problem)
-        return None if name is None else self._rows[name]
+        return self._selection.chosen(problem)
 
     def _answer(self, *arguments: Any) -> Any:
         """Return the results of a call; the arguments are those of `Operation.call`."""
@@ -167,7 +124,7 @@ class Override:
         generation = 0 if shim is None else shim.generation
         if not _are_plain(arguments):  # before a subclass sees that it is looked at
             return self.original(*arguments)
-        call = self.operation.call(self._level, *arguments)
+        call = self.operation.call(self.level, *arguments)
         if call is None:
             if shim is not None and not passes_through():
                 shim.note(generation, [], None)
@@ -201,16 +158,23 @@ class Override:
 
     def _compiled(self, row: Row[Any], problem: Any, operands: Operands) -> Native | None:
         """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
-        shim = self.shim
         try:
             native = None if row.compiled is None else row.compiled(problem, *operands)
         except (KernelError, MemoryError):  # memory is short
             return None
-        if native is None or shim is None:
+        if native is None or self.shim is None:
             return None
+        return native if self.passes(self.shim, row, native, problem, operands) else None
+
+    def passes(
+        self, shim: Shim, row: Row[Any], native: Native, problem: Any, operands: Operands
+    ) -> bool:
+        """Return whether a row's kernel gives from C++ what the row gives from Python.
+
+        A kernel that reads a packed operand refuses until a call from Python has packed it.
+        """
         tensors = len(operands) - self.operation.others
-        packed = native.packed
-        may_answer = self._rehearsals.passes(
+        return self._native_checks.passes(
             (row.name, problem, tuple(map(_look_of, operands)), isa()),
             row.name,
             problem,
@@ -220,18 +184,12 @@ class Override:
                 operands,
                 partial(self.operation.tolerance, row, problem),
                 # Packed operands are known by their address.
-                fixed=() if packed is None else (packed,),
+                fixed=() if native.packed is None else (native.packed,),
             ),
         )
-        return native if may_answer else None
 
-    def _listen(self, entry: Entry) -> None:
-        if isinstance(entry, TrialEntry):
-            return
-        if self.shim is not None:
-            self.shim.forget()
-        if isinstance(entry, DecisionEntry):
-            self.operation.decided(entry.problem, self.selector.best_name)
+    def _listen(self, _entry: Entry) -> None:
+        self.forget()
 
 
 def _are_plain(arguments: tuple[Any, ...]) -> bool:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bestof.kernels.addresses import Runnable, c_calls
-from bestof.torch.guards import PLAIN, passes_through
-from bestof.torch.shim import Form, Native, native_plan
+from bestof.torch.backends.shim import Form, Native, native_plan
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 
 def is_large(tensor: Tensor, least: int) -> bool:

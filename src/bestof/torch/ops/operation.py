@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy, allows
 from bestof.configuration import Configuration
 from bestof.selection import Race
-from bestof.torch.comparison import Finding
-from bestof.torch.dispatch.search import RACE
+from bestof.selection.state.journal import Entry
+from bestof.torch.backends.device import CPU, Device
+from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.dtypes import of_operands
 from bestof.torch.ops.originals import Original, original_of
 from bestof.torch.ops.row import P, Row
-from bestof.torch.shim import Shim
+from bestof.torch.ops.search import RACE
 
 Operands: TypeAlias = tuple[Any, ...]
 """What the rows of an operation read: the tensors of a call in the order of its arguments, None
@@ -46,6 +51,7 @@ class Operation(ABC, Generic[P]):
     patience: calls of a problem that take the decision of a neighbour; 0 without neighbours.
     part: whether the operation is one form of its operator. The override of the operator then asks
         for it; the operation has no kernel of its own.
+    device: the kind of device that it runs on.
     """
 
     name: str
@@ -58,11 +64,22 @@ class Operation(ABC, Generic[P]):
     race: Race = RACE
     patience: int = 0
     part: bool = False
+    device: Device = CPU
+
+    @property
+    def label(self) -> str:
+        """The name of the operation in summaries."""
+        return self.name
 
     @property
     def operators(self) -> tuple[str, ...]:
         """The operators of PyTorch that are answered."""
         return (self.operator,)
+
+    @cached_property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of operands that rows name; PyTorch answers calls of others."""
+        return of_operands(one for row in self.rows for one in row.dtypes or ())
 
     @abstractmethod
     def call(self, level: Accuracy, *arguments: Any) -> Call | None:
@@ -73,6 +90,15 @@ class Operation(ABC, Generic[P]):
         their dtypes, sizes and strides alone. A problem has all that changes which row is the
         fastest, and `canonical()`, its text for the store.
         """
+
+    def arguments(self, operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ARG002  # of several
+        """Return the arguments of `call` for those of an operator; None if PyTorch answers it.
+
+        C++ asks the same for eager calls, by the rule of the operation; plans ask here.
+        given: all arguments by position. A plan asks with tensors of undefined numbers.
+        """
+        sizes = [one.numel() for one in given if isinstance(one, Tensor)]
+        return given if max(sizes, default=0) >= self.least else None
 
     @abstractmethod
     def compare(
@@ -94,13 +120,35 @@ class Operation(ABC, Generic[P]):
         """
         raise NotImplementedError
 
-    def original(self, kernels: Sequence[Any]) -> Original:
-        """Return PyTorch's own kernels of the operators, called with the arguments of `call`."""
+    def original(self, kernels: Sequence[Any]) -> Any:
+        """Return PyTorch's own kernels, as the rows take them.
+
+        Here, the kernel of the operator, called with the arguments of `call`.
+        """
         (kernel,) = kernels
         return original_of(self.operator, kernel)
 
     def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]] | None:
         """Return the function from a problem to those near it; see BestOf."""
+        return None
+
+    def hopeless(self, _row: Row[P]) -> Callable[[Hashable], bool] | None:
+        """Return the function that tells that a row is not to be tried; see Alternative."""
+        return None
+
+    def unpromising(self, _row: Row[P], _problem: P) -> str:
+        """Return in words why a row that is not promising is left out, for reports."""
+        return "estimated slower"
+
+    def listen(self, _entry: Entry) -> None:
+        """Take an entry of the selector's journal."""
+
+    def operand_bytes(self, _problem: P) -> float:
+        """Return the bytes of large operands, whose trials leave memory behind; else 0."""
+        return 0.0
+
+    def layer_of(self, _problem: P) -> Hashable | None:
+        """Return which layer of a model a problem belongs to; None if that is not counted."""
         return None
 
     def configure(self, _configuration: Configuration) -> None:

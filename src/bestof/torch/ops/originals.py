@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 
+from bestof.errors import TorchError
+
 Original: TypeAlias = Callable[..., Any]
 """PyTorch's own kernel of an operator, called with the operator's arguments by position."""
 
-KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+def kernels_of(operators: Sequence[str], key: str = "CPU") -> list[Any]:
+    """Return the kernels in place at present for a dispatch key.
+
+    They are PyTorch's own unless something was enabled before. Raises TorchError if PyTorch cannot
+    hand its kernels out.
+    """
+    if not hasattr(torch.library, "get_kernel"):
+        raise TorchError(
+            f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which bestof keeps "
+            f"PyTorch's own kernels as the first alternatives; install torch 2.13 or newer"
+        )
+    return [torch.library.get_kernel(name, key) for name in operators]
+
+
+def keys_of(key: str) -> Any:
+    """Return the set that a kernel for a dispatch key is called with."""
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+
+KEYS = keys_of("CPU")
 
 
 def original_of(operator: str, kernel: Any) -> Original:
-    """Return a kernel of torch.library.get_kernel as a function of positional arguments."""
+    """Return a kernel of the CPU as a function of positional arguments."""
     call = partial(kernel.call_boxed, KEYS)
     places = [one.name for one in schema_of(operator).arguments if not one.kwarg_only]
     named = [one.name for one in schema_of(operator).arguments if one.kwarg_only]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.comparison import Finding, Scale, Side, compare
-from bestof.torch.convolution.alternative import ErrorBound
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import P, Row

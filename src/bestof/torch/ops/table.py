@@ -13,6 +13,7 @@ from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.convolution.conv3d import Conv3d
 from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
 from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
+from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.norm.group_norm_backward import GroupNormBackward
 from bestof.torch.ops.norm.layer_norm import LayerNorm
 from bestof.torch.ops.norm.layer_norm_backward import LayerNormBackward
@@ -26,6 +27,7 @@ from bestof.torch.ops.softmax.softmax import Softmax
 
 # Operations keep what their calls have made, so the process has one of each.
 OPERATIONS: tuple[Operation[Any], ...] = (
+    *PASSES,
     Product(),
     AttentionForward(),
     AttentionBackward(),
@@ -45,4 +47,3 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Silu(),
     SiluBackward(),
 )
-"""Poolings of images, norms, softmax and activations."""

@@ -9,6 +9,7 @@ from statistics import median
 
 from torch import Tensor
 
+from bestof.html_table import html_table
 from bestof.selection.duration import duration
 from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of
 from bestof.torch.plan.run.program import Program
@@ -53,6 +54,22 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: a row a step."""
+        rows = [
+            (
+                step.problem,
+                step.algorithm or "",
+                duration(step.seconds),
+                f"{step.share:.1%}",
+                f"{step.gflops:.1f}" if step.gflops else "",
+            )
+            for step in self.steps
+        ]
+        headings = ("problem", "algorithm", "time", "share", "GFLOP/s")
+        title = f"{duration(self.seconds)} in {len(self.steps)} steps"
+        return html_table(title, headings, rows, notes=[self.memory.line()])
 
 
 def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int) -> Explanation:

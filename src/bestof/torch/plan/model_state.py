@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bestof.errors import TorchError
 from bestof.kernels import isa
 from bestof.kernels.addresses import fingerprint
+from bestof.torch.backends.shim import Watch, sample_of, watch
 from bestof.torch.plan.fused_steps import FusedSteps
-from bestof.torch.shim import Watch, sample_of, watch
 
 _version = operator.attrgetter("_version")
 

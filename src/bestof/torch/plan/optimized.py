@@ -20,7 +20,6 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy
 from bestof.entries import entries
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
-from bestof.torch.fork_lock import ForkLock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file.plan_file import read_plan, write_plan
@@ -30,14 +29,14 @@ from bestof.torch.plan.planning import plan_inputs
 from bestof.torch.plan.preparation import inputs_of
 from bestof.torch.plan.run.memory_limit import limit_memory
 from bestof.torch.plan.run.plan_bytes import model_bytes
-from bestof.torch.plan.run.planned import Planned
-from bestof.torch.plan.run.program import FAILURES, Program
+from bestof.torch.plan.run.program import FAILURES, Planned, Program
 from bestof.torch.plan.run.release import release
 from bestof.torch.plan.run.tuning import return_freed_memory, tune
 from bestof.torch.plan.trace.eager_run import described, eager_outputs, first_line
 from bestof.torch.plan.trace.twin import Twins
 from bestof.torch.plan.training_mode import refuse_training
 from bestof.torch.plan.verify.verification import verify_examples
+from bestof.torch.process.fork_lock import ForkLock
 
 # Calls whose program is known at once. One program serves any strides of an axis of extent 1, so
 # that the calls of eight programs have no bound.

@@ -11,12 +11,12 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
+from bestof.torch.plan.fusion.by_rows import choose_rows
 from bestof.torch.plan.fusion.fused import drop_unread_attributes, fuse
 from bestof.torch.plan.fusion.layouts import bring_into_rows
 from bestof.torch.plan.operations.rewriter import Weights
 from bestof.torch.plan.run.plan_bytes import model_bytes, peak_of_values
-from bestof.torch.plan.run.planned import Planned
-from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.mutation import AliasedMutation, refuse_state, remove_mutation
 from bestof.torch.plan.trace.traced import Trace, trace, without_mutation
 from bestof.torch.plan.trace.updates import update_in_place
@@ -49,6 +49,7 @@ def plan_inputs(
     if accuracy != "exact":
         fuse(traced.graph, weights, joins)
         bring_into_rows(traced.graph)
+        choose_rows(traced.graph.graph, accuracy)
     update_in_place(traced.graph.graph)
     drop_unread_attributes(traced.graph)
     program = Program(traced.graph, accuracy, eager_bytes)

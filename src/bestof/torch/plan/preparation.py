@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument
-from bestof.torch.plan.run.planned import Planned
+from bestof.torch.plan.run.program import Planned
 
 _EXPECTED = (
     "expected a list whose items are shapes such as (8, 3, 224, 224), tuples of shapes if the "

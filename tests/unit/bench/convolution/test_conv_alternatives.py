@@ -9,10 +9,13 @@ import torch
 
 import bestof.torch
 from bestof.bench.convolution import alternatives as conv
-from bestof.bench.convolution.alternatives import PASSES, measure_conv
+from bestof.bench.convolution.alternatives import measure_conv
 from bestof.errors import InvalidArgument, TorchError
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
+from bestof.torch.backends.device import CPU
+from bestof.torch.ops.convolution.conv2d import Conv2d
+from bestof.torch.ops.convolution.direction import DIRECTIONS
+from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.row import Row
 
 
 class Clock:
@@ -54,13 +57,13 @@ def fakes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return True
 
     rows = (
-        Alternative("as is", take("as is", [99, 4, 4, 4]), always, None),
-        Alternative("fast", take("fast", [99, 1, 2, 3]), always, None),
-        Alternative("absent", fail, lambda _: False, None),
-        Alternative("fails", fail, always, None),
+        Row("as is", take("as is", [99, 4, 4, 4]), always),
+        Row("fast", take("fast", [99, 1, 2, 3]), always),
+        Row("absent", fail, lambda _: False),
+        Row("fails", fail, always),
     )
-    catalogue = Catalogue("forward", rows)
-    monkeypatch.setattr(conv, "CATALOGUES", (catalogue,))
+    catalogue = Conv2d(CPU, rows)
+    monkeypatch.setattr(conv, "PASSES", (catalogue,))
     monkeypatch.setattr(conv, "FORWARD", catalogue)
     return order
 
@@ -88,14 +91,12 @@ def test_alternatives_are_called_in_turn_and_the_first_call_does_not_count(
 
 def test_every_alternative_of_the_catalogues_has_a_row() -> None:
     results = measure_conv("i4x7x6,k4x3x3,b2,s2,p1,g2", repeats=1, threads=1)
-    assert tuple(one.name for one in results) == PASSES
-    for result, catalogue in zip(results, CATALOGUES, strict=True):
-        assert [row.name for row in result.alternatives] == [
-            row.name for row in catalogue.alternatives
-        ]
+    assert tuple(one.name for one in results) == DIRECTIONS
+    for result, catalogue in zip(results, PASSES, strict=True):
+        assert [row.name for row in result.alternatives] == [row.name for row in catalogue.rows]
         assert sum(row.chosen for row in result.alternatives) == 1
         assert result.threads == 1
-        for row, alternative in zip(result.alternatives, catalogue.alternatives, strict=True):
+        for row, alternative in zip(result.alternatives, catalogue.rows, strict=True):
             assert row.reason is None
             assert row.spread is None  # of one sample
             assert (row.seconds is not None) or not row.chosen, alternative.name

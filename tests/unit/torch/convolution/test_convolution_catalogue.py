@@ -6,20 +6,15 @@ from math import sqrt
 
 import pytest
 
-from bestof.kernels import conv2d_algorithms, isa
-from bestof.torch.convolution.alternative import DIRECT, summation_bound
-from bestof.torch.convolution.catalogue import (
-    CATALOGUES,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Catalogue,
-)
-from bestof.torch.convolution.other_dtype import has_bfloat16
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.kernels import algorithms, conv2d_algorithms, isa
+from bestof.torch.ops.bound import DIRECT, ErrorBound, summation_bound
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, PASSES, WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.onednn import has_bfloat16
 
 
-def names(catalogue: Catalogue, problem: ConvProblem) -> list[str]:
+def names(catalogue: Conv2dPass, problem: ConvProblem) -> list[str]:
     return [alternative.name for alternative in catalogue.applying(problem)]
 
 
@@ -43,11 +38,11 @@ def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
     # accuracy of float32. That of bfloat16 has two rows under names of their own.
     left_out = {"im2row", "winograd6", "convgemm_bf16"}
     for catalogue, direction in zip(
-        CATALOGUES, ("forward", "backward_input", "backward_weight"), strict=True
+        PASSES, ("forward", "backward_input", "backward_weight"), strict=True
     ):
         known = {
             row.name.removeprefix("native ")
-            for row in catalogue.alternatives
+            for row in catalogue.rows
             if row.name.startswith("native ")
         }
         offered = set()
@@ -59,8 +54,8 @@ def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
         assert offered - left_out <= known
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
+def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Conv2dPass) -> None:
     problem = parse_conv("i16x9x9,k16x3x3")._replace(dtype="bfloat16")
     offered = names(catalogue, problem)
     assert offered[:2] == ["as is", "channels last"]
@@ -76,8 +71,8 @@ def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> N
     assert names(catalogue, problem._replace(accuracy="exact")) == ["as is"]
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_depthwise_bfloat16_is_converted_for_gradients_only(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
+def test_depthwise_bfloat16_is_converted_for_gradients_only(catalogue: Conv2dPass) -> None:
     problem = parse_conv("i8x9x9,k8x3x3,g8")._replace(dtype="bfloat16")
     offered = {name for name in names(catalogue, problem) if "depthwise" in name}
     forward = catalogue is FORWARD
@@ -85,16 +80,16 @@ def test_depthwise_bfloat16_is_converted_for_gradients_only(catalogue: Catalogue
     assert "native bfloat16 depthwise" not in names(catalogue, problem._replace(dtype="float32"))
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
+def test_other_dtypes_run_pytorchs_kernels(catalogue: Conv2dPass) -> None:
     assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == [
         "as is",
         "channels last",
     ]
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_inapplicable_algorithms_are_not_offered(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
+def test_inapplicable_algorithms_are_not_offered(catalogue: Conv2dPass) -> None:
     assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x3x3,s2"))
     assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x1x1"))
     assert "fft" not in names(catalogue, parse_conv("i64x112x112,k128x3x3,b4,p1"))
@@ -112,17 +107,17 @@ def test_spreading_a_gradient_is_offered_up_to_a_fourfold_work() -> None:
 
 
 def test_bounds_grow_with_the_terms_and_the_unit_of_the_dtype() -> None:
-    by_name = {alternative.name: alternative for alternative in FORWARD.alternatives}
+    by_name = {alternative.name: alternative for alternative in FORWARD.rows}
     small, large = parse_conv("i512x9x9,k6x3x3"), parse_conv("i2048x9x9,k6x3x3")
-    promised = by_name["native convgemm"].bound
-    assert promised is not None
+    error = algorithms()["convgemm"].error
+    promised = ErrorBound(error.rms, error.maximum)
     assert FORWARD.bound(by_name["native convgemm"], small) == promised
     assert FORWARD.bound(by_name["native convgemm"], large).rms == pytest.approx(2 * promised.rms)
     assert FORWARD.bound(by_name["fft"], large).maximum == pytest.approx(4e-5)
     assert FORWARD.bound(by_name["fft"], small._replace(dtype="float64")).rms == pytest.approx(
         2e-6 * 2.0**-29
     )
-    row = next(one for one in WEIGHT_GRADIENT.alternatives if one.name == "fft")
+    row = next(one for one in WEIGHT_GRADIENT.rows if one.name == "fft")
     assert WEIGHT_GRADIENT.bound(
         row, small._replace(input_shape=(2048, 4, 9, 9))
     ).rms == pytest.approx(4e-6)
@@ -132,7 +127,7 @@ def test_bounds_grow_with_the_terms_and_the_unit_of_the_dtype() -> None:
 def test_pytorchs_products_promise_what_sums_term_by_term_keep(name: str) -> None:
     """The weight gradient of 32 images of 33x33 sums 34,848 products, and erred by 3e-6 of its
     rms."""
-    (row,) = (one for one in WEIGHT_GRADIENT.alternatives if one.name == name)
+    (row,) = (one for one in WEIGHT_GRADIENT.rows if one.name == name)
     problem = parse_conv("i33x33x33,k2x4x4,b32")
     assert WEIGHT_GRADIENT.bound(row, problem) == summation_bound(32 * 30 * 30, "float32")
 
@@ -140,7 +135,7 @@ def test_pytorchs_products_promise_what_sums_term_by_term_keep(name: str) -> Non
 def test_sums_taken_term_by_term_promise_what_their_rounding_keeps() -> None:
     assert summation_bound(9, "float32") == DIRECT
     assert summation_bound(4608, "float32").rms == pytest.approx(2.0**-24 * sqrt(768))
-    assert FORWARD.bound(FORWARD.alternatives[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(
+    assert FORWARD.bound(FORWARD.rows[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(
         4608, "float32"
     )
 

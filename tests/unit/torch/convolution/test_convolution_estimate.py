@@ -8,24 +8,18 @@ from pathlib import Path
 import pytest
 
 from bestof.kernels import has_wide_vectors, isa
-from bestof.torch.convolution import as_is, estimate, shared_im2row
-from bestof.torch.convolution import catalogue as catalogue_module
-from bestof.torch.convolution.catalogue import (
-    CATALOGUES,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Catalogue,
-)
-from bestof.torch.convolution.memory_format import Layout
-from bestof.torch.convolution.problem import parse_conv
+from bestof.torch.ops.convolution import as_is, conv2d_pass, estimate, shared_im2row
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, PASSES, WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.problem import parse_conv
+from bestof.torch.ops.memory_format import Layout
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results" / "convolution.md"
 _ROW = re.compile(r"\| (i\d\S+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
 WINNERS = [
     (row[1], catalogue, cell.partition(",")[0].strip())
     for row in _ROW.finditer(RESULTS.read_text(encoding="utf-8"))
-    for catalogue, cell in zip(CATALOGUES, row.groups()[1:], strict=True)
+    for catalogue, cell in zip(PASSES, row.groups()[1:], strict=True)
 ]
 
 
@@ -43,9 +37,9 @@ def test_the_table_of_winners_was_read() -> None:
 
 @pytest.mark.parametrize(("notation", "catalogue", "winner"), WINNERS)
 def test_measured_winners_are_not_left_out(notation: str, catalogue: object, winner: str) -> None:
-    assert catalogue in CATALOGUES
+    assert catalogue in PASSES
     problem = parse_conv(notation)._replace(threads=2)
-    for one in CATALOGUES:
+    for one in PASSES:
         if one is catalogue and winner in {row.name for row in one.applying(problem)}:
             assert winner in one.promising(problem)
 
@@ -55,8 +49,8 @@ def test_measured_winners_are_not_left_out(notation: str, catalogue: object, win
 @pytest.mark.parametrize(
     ("batch", "hopeless"), [(16, {"im2row", "im2col"}), (64, {"fft"})], ids=["matrices", "spectra"]
 )
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
-def test_the_hopeless_are_left_out(catalogue: Catalogue, batch: int, hopeless: set[str]) -> None:
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
+def test_the_hopeless_are_left_out(catalogue: Conv2dPass, batch: int, hopeless: set[str]) -> None:
     problem = parse_conv(f"i64x32x32,k64x3x3,b{batch},p1")
     left_out = {row.name for row in catalogue.applying(problem)} - catalogue.promising(problem)
     assert left_out >= hopeless
@@ -82,7 +76,7 @@ def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything
     if not has_wide_vectors():
         pytest.skip(f"the rule is for AVX2 and AVX-512; these kernels are {isa()}")
     problem = parse_conv(notation)._replace(threads=2, input_layout=layout, weight_layout=layout)
-    for catalogue in CATALOGUES:
+    for catalogue in PASSES:
         assert catalogue.promising(problem) == {"as is", "native winograd2", "native winograd4"}
 
 
@@ -100,7 +94,7 @@ def test_winograd_excludes_no_alternative_unless_it_is_ahead() -> None:
 
 
 def test_a_kernel_without_vectors_excludes_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_module, "has_wide_vectors", lambda: False)
+    monkeypatch.setattr(conv2d_pass, "has_wide_vectors", lambda: False)
     problem = parse_conv(
         "i64x32x32,k64x3x3,b63,p1"
     )  # no problem of another test, whose answer is remembered
@@ -110,15 +104,15 @@ def test_a_kernel_without_vectors_excludes_no_alternative(monkeypatch: pytest.Mo
 def test_weights_that_are_read_again_for_every_image_count() -> None:
     """64 products of 512 x 4608 by 4608 x 4 took 95 and 150 ms where the best took 5."""
     problem = parse_conv("i512x2x2,k512x3x3,b64,p1")
-    for catalogue in CATALOGUES:
+    for catalogue in PASSES:
         assert "im2col" not in catalogue.promising(problem)
     assert "im2col" in INPUT_GRADIENT.promising(parse_conv("i3x32x32,k64x3x3,b64,p1"))
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 def test_nothing_is_left_out_where_trials_cost_nothing(catalogue: object) -> None:
     problem = parse_conv("i4x8x8,k4x3x3,b2,p1")
-    for one in CATALOGUES:
+    for one in PASSES:
         if one is catalogue:
             assert one.promising(problem) == {row.name for row in one.applying(problem)}
 
@@ -128,7 +122,7 @@ def test_estimates_grow_with_the_batch(notation: str) -> None:
     small = parse_conv(notation)
     (n, *rest) = small.input_shape
     large = small._replace(input_shape=(2 * n, *rest))  # type: ignore[arg-type]
-    for one in CATALOGUES:
+    for one in PASSES:
         for row in one.applying(small):
             if row.estimate is not None:
                 assert 0 < row.estimate(small) < row.estimate(large) < 2.01 * row.estimate(small)

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 import bestof.torch as bt
 from bestof.selection import use_policy
-from bestof.torch.convolution import recognition
-from bestof.torch.convolution.recognition import is_worth
-from bestof.torch.enable import convolution_override, operation_override
+from bestof.torch.dispatch.overrides import convolution_override, operation_override
+from bestof.torch.ops.convolution import recognition
+from bestof.torch.ops.convolution.recognition import is_worth
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.memory_format import in_format, layout_of, placeholder, torch_format
+from bestof.torch.ops.memory_format import in_format, layout_of, placeholder, torch_format
 
 SHAPES = list(itertools.product((1, 2), (1, 3), (1, 4), (1, 5)))
 

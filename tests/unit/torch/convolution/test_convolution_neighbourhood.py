@@ -6,10 +6,10 @@ import torch
 
 import bestof.torch as integration
 from bestof.selection.state.journal import TrialEntry
-from bestof.torch.convolution.neighbourhood import Neighbourhood
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.dispatch.search import PATIENCE
-from bestof.torch.enable import convolution_override
+from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
+from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.search import PATIENCE
 
 
 def problem(batch: int = 8, size: int = 16, filters: int = 4, **changes: object) -> ConvProblem:

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution import onednn
-from bestof.torch.convolution.catalogue import CATALOGUES, WEIGHT_GRADIENT, Catalogue
-from bestof.torch.convolution.memory_format import Layout, layout_of
-from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
-from bestof.torch.convolution.row import DIRECTIONS, Direction
+from bestof.torch.ops.convolution import onednn
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction
+from bestof.torch.ops.convolution.originals import Originals
+from bestof.torch.ops.convolution.passes import PASSES, WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.memory_format import Layout, layout_of
+from bestof.torch.ops.onednn import KNOWN, version
 
 FORWARD, INPUT, WEIGHT = DIRECTIONS
 BROKEN: list[tuple[str, str, tuple[Direction, ...]]] = [
@@ -76,8 +78,8 @@ def test_layers_of_networks_are_served(text: str, dtype: str) -> None:
 
 
 def test_an_unknown_version_computes_only_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert onednn.version() in onednn.KNOWN, "sweep this oneDNN, and see whether its faults changed"
-    monkeypatch.setattr(onednn, "version", lambda: "9.9")
+    assert version() in KNOWN, "sweep this oneDNN, and see whether its faults changed"
+    monkeypatch.setattr("bestof.torch.ops.onednn.version", lambda: "9.9")
     whole = drawn("i64x56x56,k64x3x3,b8,p1", "float32")
     assert all(onednn.serves(whole, one) for one in DIRECTIONS)
     for text in ("i3x56x56,k64x3x3,b8,p1", "i64x56x56,k64x3x3,b8,p2,d2", "i64x56x56,k64x1x1,b8,s2"):
@@ -154,10 +156,10 @@ THIN = [
 ]
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_alternative_hands_over_what_oneDNN_may_not_serve(  # its name
-    catalogue: Catalogue, dtype: str
+    catalogue: Conv2dPass, dtype: str
 ) -> None:
     watched, alternatives = Watched(), 0
     for number, text in enumerate(THIN):
@@ -182,7 +184,7 @@ def test_no_alternative_hands_over_what_oneDNN_may_not_serve(  # its name
         operands = {"forward": (x, w, None), "input gradient": (g, w), "weight gradient": (g, x)}
         for row in catalogue.applying(at):
             if row.name != "as is" and "native" not in row.name:
-                row.function(watched.originals, *operands[catalogue.direction], at)
+                row.function(watched.originals, at, *operands[catalogue.direction])
                 alternatives += 1
     assert not watched.refused, watched.refused[:3]
     assert alternatives > 300 or dtype == "bfloat16"

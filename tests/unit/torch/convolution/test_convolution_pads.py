@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from bestof.torch.convolution.fft import good_size
-from bestof.torch.convolution.pads import Pads, pad, symmetric_remainder, trimmed
+from bestof.torch.ops.convolution.fft import good_size
+from bestof.torch.ops.convolution.pads import Pads, pad, symmetric_remainder, trimmed
 
 IMAGE = torch.arange(1.0, 43.0).reshape(1, 1, 6, 7)
 

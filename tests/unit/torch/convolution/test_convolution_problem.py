@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bestof.errors import BestofError, InvalidArgument
-from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 
 
 def test_the_problem_of_a_call() -> None:

@@ -13,13 +13,14 @@ from torch import Tensor
 from bestof.selection import Alternative, BestOf
 from bestof.selection.state.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
-from bestof.torch.convolution.alternative import DIRECT
-from bestof.torch.convolution.alternative import Alternative as Row
-from bestof.torch.convolution.catalogue import Catalogue
-from bestof.torch.convolution.estimate import dense
-from bestof.torch.convolution.overruns import Overruns
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.dispatch.search import COSTLY, RACE
+from bestof.torch.backends.device import CPU
+from bestof.torch.ops.convolution.conv2d import Conv2d
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.estimate import dense
+from bestof.torch.ops.convolution.overruns import Overruns
+from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.row import Row
+from bestof.torch.ops.search import COSTLY, RACE
 
 RATE = 5e-12  # seconds an operation of a good kernel
 # By name: the seconds of a call are so many times what the estimate says.
@@ -37,9 +38,9 @@ def unused(*_: Any) -> Tensor:
     raise AssertionError("only its estimate is read")
 
 
-def catalogue() -> Catalogue:
-    rows = (Row(name, unused, lambda _: True, DIRECT, dense) for name in TRUTH)
-    return Catalogue("forward", tuple(rows))
+def catalogue() -> Conv2dPass:
+    rows = (Row(name, unused, estimate=dense, accuracy="float32") for name in TRUTH)
+    return Conv2d(CPU, tuple(rows))
 
 
 class Program:
@@ -49,7 +50,7 @@ class Program:
         self.now = 0.0
         self.calls: list[tuple[str, ConvProblem]] = []
         self.seconds = dict.fromkeys(TRUTH, 0.0)
-        self.overruns = Overruns(catalogue())
+        self.overruns = Overruns(catalogue().estimates)
 
     def function(self, name: str) -> Callable[[ConvProblem], None]:
         def call(problem: ConvProblem) -> None:
@@ -135,7 +136,7 @@ def test_other_kinds_of_layers_are_tried(other: ConvProblem) -> None:
 
 
 def test_a_late_call_is_forgiven_once_another_was_not_late() -> None:
-    overruns = Overruns(catalogue())
+    overruns = Overruns(catalogue().estimates)
     layer = LAYERS[0]
     usual = RATE * dense(layer)
 
@@ -150,7 +151,7 @@ def test_a_late_call_is_forgiven_once_another_was_not_late() -> None:
 
 
 def test_a_small_loss_is_no_reason() -> None:
-    overruns = Overruns(catalogue())
+    overruns = Overruns(catalogue().estimates)
     small = problem(4, image=16)
     for name, factor in TRUTH.items():
         overruns.listen(TrialEntry(small, name, 0, RATE * dense(small) * factor, True))

@@ -14,7 +14,7 @@ from torch.nn import functional
 import bestof.torch as integration
 from bestof.selection import use_policy
 from bestof.torch.dispatch.override import Override
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
 from bestof.torch.ops.pooling.pooling import Pooling

@@ -13,7 +13,7 @@ from torch.nn import functional
 import bestof.torch as integration
 from bestof.selection import use_policy
 from bestof.torch.dispatch.override import Override
-from bestof.torch.enable import operation_override, operation_overrides
+from bestof.torch.dispatch.overrides import operation_override, operation_overrides
 from bestof.torch.ops.operation import Call
 
 CHANNELS_LAST = torch.channels_last

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.selection import use_policy
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.pooling import image
 from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.steps.raced_step import RacedProblem
 
 
 def operations(plan: OptimizedModel, *inputs: Tensor) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch import shim
+from bestof.torch.backends import shim
 from bestof.torch.plan import optimized
 from bestof.torch.plan.model_state import ModelState
 

@@ -15,13 +15,12 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.plan.algorithms.selection import selector
 from bestof.torch.plan.algorithms.table import algorithm, table
 from bestof.torch.plan.file.container import read, write
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.program import Program
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep, selector
 
 
 class Gated(nn.Module):

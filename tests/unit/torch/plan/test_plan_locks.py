@@ -99,7 +99,7 @@ def test_a_forked_child_answers_though_its_parent_held_a_lock(held: str, used: s
 
 _OWN = """
 import os
-from bestof.torch.fork_lock import ForkLock
+from bestof.torch.process.fork_lock import ForkLock
 lock = ForkLock()
 with lock:
     child = os.fork()

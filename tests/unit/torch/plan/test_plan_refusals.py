@@ -15,8 +15,8 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
-from bestof.torch.plan.algorithms.selection import selector
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.convolution_step import selector
 
 
 def small() -> nn.Module:

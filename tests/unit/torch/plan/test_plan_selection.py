@@ -18,20 +18,20 @@ from bestof.errors import BestofWarning
 from bestof.kernels import algorithms, build, matmul_algorithms
 from bestof.selection import BestOf, Fixed
 from bestof.selection.state.registry import Defaults
-from bestof.torch.convolution.layer import ConvolutionLayer
-from bestof.torch.convolution.originals import Originals
+from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.table import OPERATIONS
-from bestof.torch.plan.algorithms import native, selection
+from bestof.torch.plan.algorithms import native
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.onednn import OneDnn
-from bestof.torch.plan.algorithms.selection import neighbourhood, selector
 from bestof.torch.plan.algorithms.table import promised_error
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 from bestof.torch.plan.run import tuning
-from bestof.torch.plan.steps import raced_step
+from bestof.torch.plan.steps import convolution_step, raced_step
+from bestof.torch.plan.steps.convolution_step import neighbourhood, selector
 
 
 def problem(
@@ -170,7 +170,7 @@ def test_a_policy_that_fixes_an_alternative_of_other_selectors_is_left_to_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Defaults, "policy", Fixed("native winograd4"))
-    selectors = [one.selector for one in (selection, raced_step)]
+    selectors = [one.selector for one in (convolution_step, raced_step)]
     for one in selectors:
         one.cache_clear()
     try:
@@ -199,8 +199,7 @@ def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
 
 
 def of_a_layer() -> list[BestOf]:
-    aten = torch.ops.aten
-    layer = ConvolutionLayer(Originals(aten.convolution.default, aten.convolution_backward.default))
+    layer = ConvolutionLayer(tuple(map(Override, PASSES)))
     return [layer.layer, *(one for one, _ in layer.passes)]
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch import shim
+from bestof.torch.backends import shim
 from bestof.torch.plan import fused_steps
 
 OPTIMIZERS = [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad]

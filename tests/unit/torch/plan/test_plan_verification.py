@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch import distance as distances
-from bestof.torch.comparison import energies
-from bestof.torch.distance import differences, finite, peak, rms
+from bestof.torch.ops import distance as distances
+from bestof.torch.ops.comparison import energies
+from bestof.torch.ops.distance import differences, finite, peak, rms
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from bestof.bench.model.peers.prepared import Prepared
 
+_PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
 
 def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
     """Convert PyTorch's graph for exactly this shape.
@@ -18,7 +20,7 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
     A model of bfloat16 is converted in float32, which holds its weights exactly, and then computed
     in bfloat16: OpenVINO's own way.
     """
-    halves = next(model.parameters()).dtype is torch.bfloat16
+    precision = _PRECISIONS[next(model.parameters()).dtype]
     model = model.float()
     example = example.float() if example.is_floating_point() else example
     converted = _convert(model, example)
@@ -27,7 +29,7 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         # By default it computes in bfloat16 on some processors.
-        "INFERENCE_PRECISION_HINT": "bf16" if halves else "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     request: Any = openvino.Core().compile_model(converted, "CPU", options).create_infer_request()
     images = example.numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -9,19 +10,18 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import ActivationPlan
-from bestof.torch.comparison import Scale
-from bestof.torch.distance import size_of
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.distance import size_of
+from bestof.torch.ops.dtypes import name_of
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
 from bestof.torch.ops.operation import Call
-from bestof.torch.shim import Native
 
 LEAST = 2**18
 """Numbers for each thread. PyTorch takes 0.2 to 0.4 milliseconds on a Zen 3."""
 
 LEAST_TANH = 2**16
 """The same for GELU by tanh, where PyTorch takes four times as long."""
-
-_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 class ActivationProblem(NamedTuple):
@@ -47,7 +47,7 @@ class ActivationProblem(NamedTuple):
 
 
 def problem_of(
-    level: Accuracy, activation: str, dtypes: tuple[torch.dtype, ...], *tensors: Tensor
+    level: Accuracy, activation: str, dtypes: Collection[torch.dtype], *tensors: Tensor
 ) -> Call | None:
     """Return the call for tensors that are dense in the same order; None if PyTorch answers it."""
     x = tensors[0]
@@ -64,7 +64,7 @@ def problem_of(
     problem = ActivationProblem(
         tuple(x.shape),
         activation,
-        _NAMES[x.dtype],
+        name_of(x.dtype),
         channels_last,
         torch.get_num_threads(),
         level,

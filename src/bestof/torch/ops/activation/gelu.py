@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
@@ -21,6 +20,7 @@ from bestof.torch.ops.activation.activation import (
     problem_of,
     scale_of,
 )
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
@@ -31,8 +31,6 @@ ACTIVATIONS = {"none": "gelu", "tanh": "gelu_tanh"}
 """The names of the kernels for what PyTorch calls the approximation."""
 
 APPROXIMATIONS = {name: approximation for approximation, name in ACTIVATIONS.items()}
-
-DTYPES = torch.float32, torch.bfloat16
 
 
 def as_is(original: Original, problem: ActivationProblem, x: Tensor) -> Tensor:
@@ -46,12 +44,15 @@ class Gelu(RoundingOperation[ActivationProblem]):
     name = "gelu"
     operator = "aten::gelu"
     least = LEAST_TANH
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(BFLOAT16, FLOAT32), accuracy="float32", compiled=compiled),
+    )
 
     def call(self, level: Accuracy, x: Tensor, approximate: str = "none") -> Call | None:
         """Return the problem and the argument of a call; None if PyTorch answers it."""
         activation = ACTIVATIONS.get(approximate)
-        return None if activation is None else problem_of(level, activation, DTYPES, x)
+        return None if activation is None else problem_of(level, activation, self.dtypes, x)
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return those of BERT-base, exact and by tanh."""

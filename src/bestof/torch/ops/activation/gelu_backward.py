@@ -16,7 +16,8 @@ from bestof.torch.ops.activation.activation import (
     problem_of,
     scale_of,
 )
-from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS, DTYPES
+from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
@@ -38,7 +39,13 @@ class GeluBackward(RoundingOperation[ActivationProblem]):
     least = LEAST_TANH
     rows = (
         Row("as is", as_is),
-        Row("native", native_gradient, accuracy="float32", compiled=compiled_gradient),
+        Row(
+            "native",
+            native_gradient,
+            dtypes=(BFLOAT16, FLOAT32),
+            accuracy="float32",
+            compiled=compiled_gradient,
+        ),
     )
 
     def call(
@@ -46,7 +53,9 @@ class GeluBackward(RoundingOperation[ActivationProblem]):
     ) -> Call | None:
         """Return the problem, the gradient and the argument; None if PyTorch answers the call."""
         activation = ACTIVATIONS.get(approximate)
-        return None if activation is None else problem_of(level, activation, DTYPES, gradient, x)
+        if activation is None:
+            return None
+        return problem_of(level, activation, self.dtypes, gradient, x)
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return those of BERT-base, exact and by tanh."""

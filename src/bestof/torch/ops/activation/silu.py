@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
@@ -21,13 +20,12 @@ from bestof.torch.ops.activation.activation import (
     problem_of,
     scale_of,
 )
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
-
-DTYPES = (torch.float32,)
 
 
 def as_is(original: Original, _problem: ActivationProblem, x: Tensor) -> Tensor:
@@ -41,11 +39,14 @@ class Silu(RoundingOperation[ActivationProblem]):
     name = "silu"
     operator = "aten::silu"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(self, level: Accuracy, x: Tensor) -> Call | None:
         """Return the problem and the argument of a call; None if PyTorch answers it."""
-        return problem_of(level, "silu", DTYPES, x)
+        return problem_of(level, "silu", self.dtypes, x)
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return a large one."""

@@ -16,7 +16,7 @@ from bestof.torch.ops.activation.activation import (
     problem_of,
     scale_of,
 )
-from bestof.torch.ops.activation.silu import DTYPES
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
@@ -37,12 +37,18 @@ class SiluBackward(RoundingOperation[ActivationProblem]):
     least = LEAST
     rows = (
         Row("as is", as_is),
-        Row("native", native_gradient, accuracy="float32", compiled=compiled_gradient),
+        Row(
+            "native",
+            native_gradient,
+            dtypes=(FLOAT32,),
+            accuracy="float32",
+            compiled=compiled_gradient,
+        ),
     )
 
     def call(self, level: Accuracy, gradient: Tensor, x: Tensor) -> Call | None:
         """Return the problem, the gradient and the argument; None if PyTorch answers the call."""
-        return problem_of(level, "silu", DTYPES, gradient, x)
+        return problem_of(level, "silu", self.dtypes, gradient, x)
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return a large one."""

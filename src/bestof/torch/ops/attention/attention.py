@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.kernels import AttentionPlan, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.kernels.attention_backward import AttentionBackwardPlan
-from bestof.torch.dispatch.search import RACE
+from bestof.torch.backends.shim import Form, Native, native_plan
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import Look, look_of
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Form, Native, native_plan
+from bestof.torch.ops.search import BY_PYTHON, RACE
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 
 # As for products: the native kernel must be clearly faster in trials, which find the code and the
 # operands out of the caches.
-_HANDICAP = ("native", 20e-6)
+_HANDICAPS = ("native", 20e-6), ("float32", BY_PYTHON), ("float32 native", BY_PYTHON)
 _REMEMBERED = 4096
 
 
@@ -76,7 +76,7 @@ class Attention(Operation[AttentionProblem]):
     """The least number of multiply-adds of one of the products that is chosen for. PyTorch computes
     smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call
     that is not settled takes some 20 microseconds of Python."""
-    race = replace(RACE, tie=0.08, max_trials=12, handicaps=(_HANDICAP,))
+    race = replace(RACE, tie=0.08, max_trials=12, handicaps=_HANDICAPS)
 
     def __init__(self) -> None:
         self._problems: dict[Look, AttentionProblem | None] = {}
@@ -86,10 +86,13 @@ class Attention(Operation[AttentionProblem]):
             Row(
                 "native",
                 self._native,
+                dtypes=(FLOAT32, BFLOAT16),
                 accuracy="float32",
                 compiled=self._compiled,
                 formerly=("bestof:AttentionOverride._native",),
             ),
+            self._in_float32("float32", self._as_is),
+            self._in_float32("float32 native", self._native),
         )
 
     @abstractmethod
@@ -105,12 +108,22 @@ class Attention(Operation[AttentionProblem]):
         """Return new tensors of the layouts that PyTorch returns."""
 
     @abstractmethod
+    def narrowed(self, results: Tensors, operands: Operands) -> Tensors:
+        """Return results of float32 in the types that PyTorch returns for these operands."""
+
+    @abstractmethod
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""
 
     @abstractmethod
     def apart(self, operands: Operands) -> Tensor:
         """Return how far results by the same kernel may be apart: some roundings."""
+
+    def arguments(self, _operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the arguments if the rule "attention" holds: if the products are large."""
+        *tensors, _dropout, _causal, mask, scale = given
+        q, k, _ = self.keys(Operands(tuple(tensors), mask, scale))
+        return given if q.dim() == k.dim() == 4 and q.numel() * k.shape[2] >= self.least else None
 
     def call(self, level: Accuracy, *arguments: Any) -> Call | None:
         """Return the problem and the operands of a call that the rule has chosen.
@@ -120,7 +133,7 @@ class Attention(Operation[AttentionProblem]):
         *tensors, dropout, causal, mask, scale = arguments
         if level == "exact" or dropout != 0.0:
             return None
-        look = look_of(tensors, mask, causal)
+        look = look_of(tensors, mask, causal, self.dtypes)
         problem = None
         if look is not None:
             problem = self._problem_of(look, Operands(tuple(tensors), mask, scale))
@@ -154,6 +167,22 @@ class Attention(Operation[AttentionProblem]):
             self._problems.clear()
         self._problems[look] = problem
         return problem
+
+    def _in_float32(self, name: str, inner: Callable[..., Tensors]) -> Row[AttentionProblem]:
+        """Return the row that computes shorter types by a function of float32.
+
+        Processors without instructions for a type emulate it.
+        """
+
+        def attention(original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+            given = Operands.of(operands)
+            wide = [one.float() for one in given.tensors]
+            mask = None if given.mask is None else given.mask.float()
+            widened = problem._replace(dtype=FLOAT32.operands)
+            results = inner(original, widened, *wide, mask, given.scale)
+            return self.narrowed(results, given)
+
+        return Row(name, attention, dtypes=(BFLOAT16, FLOAT16), accuracy="float32")
 
     def _as_is(self, original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
         *tensors, mask, scale = operands
@@ -201,8 +230,7 @@ def scale_of(problem: AttentionProblem, operands: Operands) -> float:
 
 def mask_dtype(operands: Operands) -> str:
     """Return the dtype of the mask, float32 if there is none."""
-    halves = operands.mask is not None and operands.mask.dtype is torch.bfloat16
-    return "bfloat16" if halves else "float32"
+    return FLOAT32.operands if operands.mask is None else name_of(operands.mask.dtype)
 
 
 def addresses(arrays: Sequence[Tensor | None]) -> list[int]:

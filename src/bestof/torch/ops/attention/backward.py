@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bestof.kernels.attention_backward import AttentionBackwardPlan
-from bestof.torch.comparison import Finding
 from bestof.torch.ops.attention.attention import (
     Attention,
     NativePlan,
@@ -25,6 +24,7 @@ from bestof.torch.ops.attention.comparison import Terms, compare_results
 from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits, fits_backward
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
 
@@ -56,6 +56,10 @@ class AttentionBackward(Attention):
             ).transpose(1, 2)
             for x in self.keys(operands)
         )
+
+    def narrowed(self, results: Tensors, operands: Operands) -> Tensors:
+        """Return the gradients in the type of the operands."""
+        return tuple(one.to(operands.tensors[0].dtype) for one in results)
 
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""

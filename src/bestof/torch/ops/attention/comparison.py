@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
-from bestof.torch.convolution.alternative import ErrorBound
-from bestof.torch.distance import finite, rms
 from bestof.torch.ops.attention.problem import AttentionProblem
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.distance import finite, rms
 
 _EPS = float(torch.finfo(torch.float32).eps)
-# Of bfloat16: probabilities, their gradients and results are rounded.
+# Of shorter types: probabilities, their gradients and results are rounded.
 _ROUNDINGS = 4.0
 _SINGLE = 10.0  # the largest error over the rms, as of all kernels
 
@@ -77,6 +77,7 @@ def _bound(terms: Terms) -> ErrorBound:
     q, k = terms.q, terms.k
     score = abs(terms.scale) * root(energies(q, (-1,)).max() * energies(k, (-1,)).max())
     error = terms.roundings * _EPS * (1.0 + score)
-    if q.dtype is torch.bfloat16:
-        error += _ROUNDINGS * 2**-8
+    narrow = float(torch.finfo(q.dtype).eps)
+    if narrow > _EPS:
+        error += _ROUNDINGS * narrow / 2
     return ErrorBound(error, _SINGLE * error)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import AttentionPlan
-from bestof.torch.comparison import Finding
 from bestof.torch.ops.attention.attention import (
     Attention,
     NativePlan,
@@ -24,6 +23,7 @@ from bestof.torch.ops.attention.attention import (
 from bestof.torch.ops.attention.comparison import Terms, compare_results
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
 
@@ -57,6 +57,11 @@ class AttentionForward(Attention):
             device="cpu",
         )
         return torch.empty_like(q, device="cpu"), logsumexp
+
+    def narrowed(self, results: Tensors, operands: Operands) -> Tensors:
+        """Return the results in the type of the operands; the logsumexp stays float32."""
+        out, logsumexp = results
+        return out.to(operands.tensors[0].dtype), logsumexp
 
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""

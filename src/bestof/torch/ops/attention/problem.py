@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from bestof.torch.ops.dtypes import name_of
+
 Layout = Literal["heads", "tokens", "strided"]
 """How operands lie: head after head, token after token with its heads side by side, or else."""
 
 Mask = Literal["none", "keys", "scores"]
 """Without a mask, with one that is equal for all queries, or with one of all scores."""
-
-Dtype = Literal["float32", "bfloat16"]
 
 
 class AttentionProblem(NamedTuple):
@@ -31,7 +31,7 @@ class AttentionProblem(NamedTuple):
     layouts: tuple[Layout, Layout, Layout]
     causal: bool
     mask: Mask
-    dtype: Dtype
+    dtype: str
     threads: int
 
     @classmethod
@@ -53,7 +53,7 @@ class AttentionProblem(NamedTuple):
             (layout_of(q), layout_of(k), layout_of(v)),
             causal,
             kind,
-            "bfloat16" if q.dtype is torch.bfloat16 else "float32",
+            name_of(q.dtype),
             torch.get_num_threads(),
         )
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bestof.torch.guards import PLAIN, passes_through
-
-_DTYPES = torch.float32, torch.bfloat16
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 Lie = tuple[torch.Size, tuple[int, ...], torch.dtype]
 """Shape, strides and dtype of a tensor."""
@@ -35,19 +33,20 @@ class Look(NamedTuple):
         )
 
 
-def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Look | None:
+def look_of(
+    tensors: Sequence[Tensor], mask: Tensor | None, causal: bool, dtypes: Collection[torch.dtype]
+) -> Look | None:
     """Return what a call looks like, or None if it is passed through to PyTorch.
 
-    Passed through are subclasses of Tensor, other devices, other dtypes than float32 and bfloat16,
-    traced calls, and all calls while results are to be deterministic. C++ has passed small calls
-    through before.
+    Passed through are subclasses of Tensor, other devices, dtypes other than these, traced calls,
+    and all calls while results are to be deterministic. C++ has passed small calls through before.
     """
     if passes_through():
         return None
     for one in tensors:
         if (
             type(one) not in PLAIN  # before its dtype is asked for, which a subclass would see
-            or one.dtype not in _DTYPES
+            or one.dtype not in dtypes
             or not one.is_cpu
             or one.layout is not torch.strided
         ):

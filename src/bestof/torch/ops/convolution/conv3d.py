@@ -12,20 +12,19 @@ from typing import Any
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Finding
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import FORWARD
-from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.recognition import is_bias
-from bestof.torch.convolution.verifier import PassVerifier
-from bestof.torch.device import CPU
-from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
+from bestof.torch.backends.device import CPU
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import Originals
+from bestof.torch.ops.convolution.passes import FORWARD
+from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
 from bestof.torch.ops.convolution.planes import (
     forward_weight,
     input_planes,
     single_planes,
     volume_of,
 )
+from bestof.torch.ops.convolution.recognition import is_bias
 from bestof.torch.ops.convolution.volume_operation import VolumeOperation, layers
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem, volume_problem
 from bestof.torch.ops.operation import Call
@@ -46,7 +45,7 @@ def as_is(
     )
 
 
-def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
+def _on_planes(row: Pass) -> Callable[..., Tensor]:
     def run(
         original: Originals,
         problem: VolumeProblem,
@@ -55,9 +54,7 @@ def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
         bias: Tensor | None,
     ) -> Tensor:
         operands = input_planes(input, problem), forward_weight(weight), bias
-        return volume_of(
-            alternative.function(original, *operands, problem.planes), problem.input_shape[0]
-        )
+        return volume_of(row.function(original, problem.planes, *operands), problem.input_shape[0])
 
     return run
 
@@ -69,7 +66,7 @@ class Conv3d(VolumeOperation):
     operator = "aten::convolution"
     rows = (
         Row("as is", as_is),
-        *plane_rows(FORWARD, lambda problem: problem.planes, _by_planes),
+        *plane_rows(FORWARD, lambda problem: problem.planes, _on_planes),
     )
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
@@ -107,6 +104,6 @@ class Conv3d(VolumeOperation):
         """Return which output is wrong, within what the 2-D convolution promises."""
         problem, input, weight, bias = args
         planes = (problem.planes, input_planes(input, problem), forward_weight(weight), bias)
-        return PassVerifier(FORWARD, original).compare_row(
-            alternative_of(FORWARD, row.name), planes, single_planes(expected), single_planes(got)
+        return FORWARD.compare(
+            row_of(FORWARD, row.name), original, planes, single_planes(expected), single_planes(got)
         )

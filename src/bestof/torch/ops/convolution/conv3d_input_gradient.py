@@ -7,19 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.comparison import Finding
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import INPUT_GRADIENT
-from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.verifier import PassVerifier
-from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import Originals
+from bestof.torch.ops.convolution.passes import INPUT_GRADIENT
+from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
 from bestof.torch.ops.convolution.planes import (
     gradient_planes,
     gradient_weight,
     single_planes,
     volume_of,
 )
+from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.volume_operation import VolumeGradient
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem
 from bestof.torch.ops.row import Row
@@ -39,7 +38,7 @@ def _planes_of(problem: VolumeProblem) -> ConvProblem | None:
     return problem.gradient_planes if problem.stride[0] == 1 else None
 
 
-def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
+def _on_planes(row: Pass) -> Callable[..., Tensor]:
     def run(
         original: Originals,
         problem: VolumeProblem,
@@ -48,7 +47,7 @@ def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
         weight: Tensor,
     ) -> Tensor:
         operands = gradient_planes(gradient, problem), gradient_weight(weight, problem)
-        found = alternative.function(original, *operands, problem.gradient_planes)
+        found = row.function(original, problem.gradient_planes, *operands)
         return volume_of(found, problem.input_shape[0])
 
     return run
@@ -58,7 +57,7 @@ class Conv3dInputGradient(VolumeGradient):
     """`aten::convolution_backward` of volumes, asked for the gradient of the input."""
 
     name = "convolution 3d input gradient"
-    rows = (Row("as is", as_is), *plane_rows(INPUT_GRADIENT, _planes_of, _by_planes))
+    rows = (Row("as is", as_is), *plane_rows(INPUT_GRADIENT, _planes_of, _on_planes))
 
     def compare(
         self,
@@ -75,8 +74,9 @@ class Conv3dInputGradient(VolumeGradient):
             gradient_planes(gradient, problem),
             gradient_weight(weight, problem),
         )
-        return PassVerifier(INPUT_GRADIENT, original).compare_row(
-            alternative_of(INPUT_GRADIENT, row.name),
+        return INPUT_GRADIENT.compare(
+            row_of(INPUT_GRADIENT, row.name),
+            original,
             planes,
             single_planes(expected),
             single_planes(got),

@@ -7,19 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.comparison import Finding
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import WEIGHT_GRADIENT
-from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.verifier import PassVerifier
-from bestof.torch.ops.convolution.plane_rows import alternative_of, plane_rows
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.originals import Originals
+from bestof.torch.ops.convolution.passes import WEIGHT_GRADIENT
+from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
 from bestof.torch.ops.convolution.planes import (
     forward_weight,
     input_planes,
     single_planes,
     weight_of,
 )
+from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.volume_operation import VolumeGradient
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem
 from bestof.torch.ops.row import Row
@@ -39,7 +38,7 @@ def _planes_of(problem: VolumeProblem) -> ConvProblem:
     return problem.planes._replace(bias=False, grad_layout="channels_last")
 
 
-def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
+def _on_planes(row: Pass) -> Callable[..., Tensor]:
     def run(
         original: Originals,
         problem: VolumeProblem,
@@ -48,7 +47,7 @@ def _by_planes(alternative: Alternative) -> Callable[..., Tensor]:
         _weight: Tensor,
     ) -> Tensor:
         operands = single_planes(gradient), input_planes(input, problem)
-        return weight_of(alternative.function(original, *operands, _planes_of(problem)), problem)
+        return weight_of(row.function(original, _planes_of(problem), *operands), problem)
 
     return run
 
@@ -57,7 +56,7 @@ class Conv3dWeightGradient(VolumeGradient):
     """`aten::convolution_backward` of volumes, asked for the gradient of the weight."""
 
     name = "convolution 3d weight gradient"
-    rows = (Row("as is", as_is), *plane_rows(WEIGHT_GRADIENT, _planes_of, _by_planes))
+    rows = (Row("as is", as_is), *plane_rows(WEIGHT_GRADIENT, _planes_of, _on_planes))
 
     def compare(
         self,
@@ -70,8 +69,9 @@ class Conv3dWeightGradient(VolumeGradient):
         """Return which gradient is wrong, within what the 2-D convolution promises."""
         problem, gradient, input, _ = args
         planes = (_planes_of(problem), single_planes(gradient), input_planes(input, problem))
-        return PassVerifier(WEIGHT_GRADIENT, original).compare_row(
-            alternative_of(WEIGHT_GRADIENT, row.name),
+        return WEIGHT_GRADIENT.compare(
+            row_of(WEIGHT_GRADIENT, row.name),
+            original,
             planes,
             forward_weight(expected),
             forward_weight(got),

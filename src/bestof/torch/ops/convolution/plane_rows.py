@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from bestof.torch.convolution import onednn
-from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import Catalogue
-from bestof.torch.convolution.estimate import operand_bytes
-from bestof.torch.convolution.lowered import scratch_limit
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution import onednn
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.direction import Pass
+from bestof.torch.ops.convolution.estimate import operand_bytes
+from bestof.torch.ops.convolution.lowered import scratch_limit
+from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem
 from bestof.torch.ops.row import Row
 
 _NAME = "planes: "
+_FORMERLY = ("bestof:_by_planes.<locals>.run",)
 
 # Those that move elements around before they multiply: planes are such a copy already.
 _COPYING = ("im2col", "fft", "swap: ")
@@ -24,36 +25,40 @@ PlanesOf = Callable[[VolumeProblem], ConvProblem | None]
 
 
 def plane_rows(
-    catalogue: Catalogue,
+    planar: Conv2dPass,
     planes_of: PlanesOf,
-    run: Callable[[Alternative], Callable[..., Tensor]],
+    run: Callable[[Pass], Callable[..., Tensor]],
 ) -> tuple[Row[VolumeProblem], ...]:
-    """Return a row for each alternative of the 2-D pass that can win on planes.
+    """Return a row for each row of the 2-D pass that can win on planes.
 
     planes_of: returns the 2-D problem, or None if there is none. run: returns the function of the
     row from the alternative.
     """
 
-    def row(one: Alternative) -> Row[VolumeProblem]:
+    def row(one: Pass) -> Row[VolumeProblem]:
         def supports(problem: VolumeProblem) -> bool:
             planes = planes_of(problem)
             return (
                 planes is not None
                 and one.supports(planes)
-                and (
-                    one is not catalogue.alternatives[0]
-                    or onednn.serves(planes, catalogue.direction)
-                )
+                and (one is not planar.rows[0] or onednn.serves(planes, planar.direction))
                 and operand_bytes(planes) <= scratch_limit(problem_of_volume(problem))
             )
 
         def promising(problem: VolumeProblem) -> bool:
             planes = planes_of(problem)
-            return planes is not None and one.name in catalogue.promising(planes)
+            return planes is not None and one.name in planar.promising(planes)
 
-        return Row(_NAME + one.name, run(one), supports, promising, accuracy=one.accuracy)
+        return Row(
+            _NAME + one.name,
+            run(one),
+            supports,
+            promising,
+            accuracy=one.accuracy,
+            formerly=_FORMERLY,
+        )
 
-    return tuple(row(one) for one in catalogue.alternatives if not one.name.startswith(_COPYING))
+    return tuple(row(one) for one in planar.rows if not one.name.startswith(_COPYING))
 
 
 def problem_of_volume(problem: VolumeProblem) -> ConvProblem:
@@ -65,10 +70,10 @@ def problem_of_volume(problem: VolumeProblem) -> ConvProblem:
     )
 
 
-def alternative_of(catalogue: Catalogue, name: str) -> Alternative:
-    """Return the alternative of the 2-D pass that a row runs; the first one for PyTorch's own."""
+def row_of(planar: Conv2dPass, name: str) -> Pass:
+    """Return the row of the 2-D pass that a row runs; the first one for PyTorch's own."""
     inner = name.removeprefix(_NAME)
     return next(
-        (one for one in catalogue.alternatives if name != inner and one.name == inner),
-        catalogue.alternatives[0],
+        (one for one in planar.rows if name != inner and one.name == inner),
+        planar.rows[0],
     )

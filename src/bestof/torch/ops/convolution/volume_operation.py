@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.originals import originals
+from bestof.torch.ops.convolution.originals import originals
 from bestof.torch.ops.convolution.volume_problem import (
     VolumeProblem,
     is_gradient,

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
-from bestof.torch.convolution.memory_format import layout_of
-from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.convolution.recognition import (
+from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.recognition import (
     LARGEST,
     are_usual,
 )
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.guards import PLAIN, passes_through
+from bestof.torch.ops.memory_format import layout_of
 
 Triple = tuple[int, int, int]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}

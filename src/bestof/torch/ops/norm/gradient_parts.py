@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bestof.torch.comparison import Scale, root
-from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.distance import peak, size_of
+from bestof.torch.ops.bound import summation_bound
+from bestof.torch.ops.comparison import Scale, root
+from bestof.torch.ops.distance import peak, size_of
 from bestof.torch.ops.rounding import Part
 
 

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import GroupNormPlan
-from bestof.torch.comparison import energies
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import energies
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
@@ -22,7 +24,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 LEAST = 3 * 2**17
 """Numbers for each thread. PyTorch takes 0.25 to 2 milliseconds on a Zen 3."""
@@ -127,7 +128,10 @@ class GroupNormBackward(RoundingOperation[GroupNormProblem]):
     name = "group norm backward"
     operator = "aten::native_group_norm_backward"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(
         self,
@@ -144,7 +148,7 @@ class GroupNormBackward(RoundingOperation[GroupNormProblem]):
         output_mask: Sequence[bool],
     ) -> Call | None:
         """Return the problem and the tensors of a call; None if PyTorch answers it."""
-        if level == "exact" or x.dtype is not torch.float32 or not is_large(x, LEAST):
+        if level == "exact" or x.dtype not in self.dtypes or not is_large(x, LEAST):
             return None
         if not is_channels_last(x) or not is_channels_last(gradient):
             return None

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Scale
-from bestof.torch.convolution.alternative import ErrorBound, summation_bound
-from bestof.torch.distance import peak, rms, size_of
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.bound import ErrorBound, summation_bound
+from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.distance import peak, rms, size_of
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by
 from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
@@ -22,7 +24,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 Normed = tuple[Tensor, Tensor, Tensor]
 
@@ -69,7 +70,10 @@ class LayerNorm(RoundingOperation[LayerNormProblem]):
     name = "layer norm"
     operator = "aten::native_layer_norm"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(
         self,
@@ -81,7 +85,7 @@ class LayerNorm(RoundingOperation[LayerNormProblem]):
         eps: float,
     ) -> Call | None:
         """Return the problem and the tensors of a call; None if PyTorch answers it."""
-        if not is_plain_norm(level, x, normalized_shape, weight, bias) or not eps >= 0:
+        if not is_plain_norm(level, self.dtypes, x, normalized_shape, weight, bias) or not eps >= 0:
             return None
         problem = LayerNormProblem(
             tuple(x.shape),

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import energies
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.comparison import energies
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, are_like, compiled_by
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
@@ -23,7 +25,6 @@ from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -90,7 +91,10 @@ class LayerNormBackward(RoundingOperation[LayerNormProblem]):
     name = "layer norm backward"
     operator = "aten::native_layer_norm_backward"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(
         self,
@@ -105,7 +109,7 @@ class LayerNormBackward(RoundingOperation[LayerNormProblem]):
         output_mask: Sequence[bool],
     ) -> Call | None:
         """Return the problem and the tensors of a call; None if PyTorch answers it."""
-        if not is_plain_norm(level, x, normalized_shape, weight, bias):
+        if not is_plain_norm(level, self.dtypes, x, normalized_shape, weight, bias):
             return None
         mask = tuple(output_mask)
         if not any(mask) or (mask[1] and weight is None) or (mask[2] and bias is None):

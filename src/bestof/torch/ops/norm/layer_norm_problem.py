@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -63,13 +63,14 @@ class LayerNormProblem(NamedTuple):
 
 def is_plain_norm(
     level: Accuracy,
+    dtypes: Collection[torch.dtype],
     x: Tensor,
     normalized: Sequence[int],
     weight: Tensor | None,
     bias: Tensor | None,
 ) -> bool:
     """Return whether bestof chooses for a norm: large, contiguous, and accepted by PyTorch."""
-    if level == "exact" or x.dtype is not torch.float32 or not is_large(x, LEAST):
+    if level == "exact" or x.dtype not in dtypes or not is_large(x, LEAST):
         return False
     shape, axes = tuple(normalized), len(normalized)
     if not axes or tuple(x.shape[-axes:]) != shape or not x.is_contiguous():

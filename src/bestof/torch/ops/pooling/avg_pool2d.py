@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.dtypes import FLOAT32, FLOAT64, name_of
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
-    DTYPES,
     is_chosen_for,
     pair,
     places,
@@ -55,7 +55,7 @@ class AvgPoolProblem(NamedTuple):
         """Return the problem of images; the window has extents, steps and padding."""
         kernel, stride, padding = map(tuple, window)
         others = ceil_mode, count_padding, divisor
-        dtype, threads = DTYPES[image.dtype], torch.get_num_threads()
+        dtype, threads = name_of(image.dtype), torch.get_num_threads()
         return cls(tuple(image.shape), kernel, stride, padding, *others, dtype, threads)
 
     def canonical(self) -> str:
@@ -97,11 +97,11 @@ class AvgPool2d(Pooling[AvgPoolProblem]):
     element = "an average"
     rows = (
         Row("as is", as_is),
-        Row("channels last", channels_last),
+        Row("channels last", channels_last, dtypes=(FLOAT32, FLOAT64)),
         Row(
             "native transposition",
             transposed,
-            supports=lambda problem: problem.dtype == "float32",
+            dtypes=(FLOAT32,),
         ),
     )
 
@@ -117,7 +117,7 @@ class AvgPool2d(Pooling[AvgPoolProblem]):
         divisor_override: int | None = None,
     ) -> Call | None:
         """Return the problem and the image of a call; None if PyTorch answers it."""
-        if not is_chosen_for(image) or divisor_override == 0:
+        if not is_chosen_for(image, self.dtypes) or divisor_override == 0:
             return None
         problem = AvgPoolProblem.of(
             image,

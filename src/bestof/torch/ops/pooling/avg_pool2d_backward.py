@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.dtypes import FLOAT32, FLOAT64
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
@@ -56,11 +57,11 @@ class AvgPool2dBackward(Pooling[AvgPoolProblem]):
     operator = "aten::avg_pool2d_backward"
     rows = (
         Row("as is", as_is),
-        Row("channels last", channels_last),
+        Row("channels last", channels_last, dtypes=(FLOAT32, FLOAT64)),
         Row(
             "native transposition",
             transposed,
-            supports=lambda problem: problem.dtype == "float32",
+            dtypes=(FLOAT32,),
         ),
     )
 
@@ -77,7 +78,11 @@ class AvgPool2dBackward(Pooling[AvgPoolProblem]):
         divisor_override: int | None,
     ) -> Call | None:
         """Return the problem, the gradient and the image of a call; None if PyTorch answers it."""
-        if not is_chosen_for(image) or divisor_override == 0 or not is_dense(gradient, image):
+        if (
+            not is_chosen_for(image, self.dtypes)
+            or divisor_override == 0
+            or not is_dense(gradient, image)
+        ):
             return None
         problem = AvgPoolProblem.of(
             image,

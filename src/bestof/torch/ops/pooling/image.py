@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
 from bestof.kernels import transpose
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.ops.guards import PLAIN, passes_through
 
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.
 LEAST_BYTES = 512 * 2**10
 # Above this, products of arguments could exceed PyTorch's integers. PyTorch answers or refuses.
 _ABSURD = 2**24
-DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-def is_chosen_for(image: Tensor) -> bool:
+def is_chosen_for(image: Tensor, dtypes: Collection[torch.dtype]) -> bool:
     """Return whether these are large dense images of numbers in channels first."""
     return (
         type(image) in PLAIN
         and image.layout is torch.strided
-        and image.dtype in DTYPES
+        and image.dtype in dtypes
         and image.dim() == 4
         and image.nbytes >= LEAST_BYTES
         and image.is_contiguous()

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.comparison import Finding
-from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, name_of
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
-    DTYPES,
     is_chosen_for,
     pair,
     places,
@@ -60,7 +60,7 @@ class MaxPoolProblem(NamedTuple):
     ) -> MaxPoolProblem:
         """Return the problem of images; the window has extents, steps, padding and dilation."""
         kernel, stride, padding, dilation = map(tuple, window)
-        dtype, threads = DTYPES[image.dtype], torch.get_num_threads()
+        dtype, threads = name_of(image.dtype), torch.get_num_threads()
         return cls(tuple(image.shape), kernel, stride, padding, dilation, ceil_mode, dtype, threads)
 
     def canonical(self) -> str:
@@ -109,11 +109,16 @@ class MaxPool2d(Pooling[MaxPoolProblem]):
     operator = "aten::max_pool2d_with_indices"
     rows = (
         Row("as is", as_is, formerly=("bestof:MaxPoolOverride._as_is",)),
-        Row("channels last", channels_last, formerly=("bestof:MaxPoolOverride._channels_last",)),
+        Row(
+            "channels last",
+            channels_last,
+            dtypes=(FLOAT32, FLOAT64, BFLOAT16, FLOAT16),
+            formerly=("bestof:MaxPoolOverride._channels_last",),
+        ),
         Row(
             "native transposition",
             transposed,
-            supports=lambda problem: problem.dtype == "float32",
+            dtypes=(FLOAT32,),
             formerly=("bestof:MaxPoolOverride._transposed",),
         ),
     )
@@ -129,7 +134,7 @@ class MaxPool2d(Pooling[MaxPoolProblem]):
         ceil_mode: bool = False,
     ) -> Call | None:
         """Return the problem and the image of a call; None if PyTorch answers it."""
-        if not is_chosen_for(image):
+        if not is_chosen_for(image, self.dtypes):
             return None
         problem = MaxPoolProblem.of(image, (kernel_size, stride, padding, dilation), ceil_mode)
         return Call(problem, (image,)) if pooled_shape(problem) else None

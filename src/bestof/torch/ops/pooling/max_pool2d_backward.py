@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.ops.dtypes import FLOAT32, FLOAT64
 from bestof.torch.ops.examples import random
+from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import is_chosen_for, is_dense, like_rows
@@ -52,8 +53,8 @@ class MaxPool2dBackward(Pooling[MaxPoolProblem]):
     operator = "aten::max_pool2d_with_indices_backward"
     rows = (
         Row("as is", as_is),
-        Row("channels last", channels_last),
-        Row("scatter", scattered),
+        Row("channels last", channels_last, dtypes=(FLOAT32, FLOAT64)),
+        Row("scatter", scattered, dtypes=(FLOAT32, FLOAT64)),
     )
 
     def call(
@@ -69,7 +70,7 @@ class MaxPool2dBackward(Pooling[MaxPoolProblem]):
         indices: Tensor,
     ) -> Call | None:
         """Return the problem and the tensors of a call; None if PyTorch answers it."""
-        if not is_chosen_for(image) or not is_dense(gradient, image):
+        if not is_chosen_for(image, self.dtypes) or not is_dense(gradient, image):
             return None
         if not indices.is_contiguous() or indices.shape != gradient.shape:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bestof.torch.comparison import Finding
+from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import LEAST_BYTES

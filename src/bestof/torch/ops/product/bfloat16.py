@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.other_dtype import has_bfloat16
+from bestof.torch.ops.onednn import has_bfloat16
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
 

@@ -13,12 +13,13 @@ from torch import Tensor
 from bestof.errors import KernelError
 from bestof.kernels import MatmulPlan, isa, matmul_algorithms
 from bestof.kernels.addresses import c_calls, plan_address
-from bestof.torch.convolution.alternative import ErrorBound
+from bestof.torch.backends.shim import Form, Native, native_plan
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.packed import PackedMatrices, lending_key
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Form, Native, native_plan
 
 Strides: TypeAlias = tuple[int, ...]
 
@@ -27,13 +28,14 @@ _B = 2  # its place among bias, A and B
 
 
 def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
-    """Return a row for each algorithm of float32 operands. Packed matrices go to `kept`."""
+    """Return a row for each algorithm and type of operands. Packed matrices go to `kept`."""
     every = matmul_algorithms((1, 1), (1, 1))  # each of them computes the smallest product
     plain = tuple(
         Row(
             f"native {name}",
             product(name),
             supports(name),
+            dtypes=(FLOAT32,),
             bound=bound(name),
             accuracy="relaxed" if promise.algorithm.relaxed else "float32",
             compiled=compiled(name),
@@ -45,6 +47,7 @@ def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
             f"native {name} packed",
             packed_product(name, kept),
             supports_packed(name),
+            dtypes=(FLOAT32,),
             bound=bound(name),
             accuracy="float32",
             compiled=compiled(name, packed=True),
@@ -53,7 +56,20 @@ def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
         for name, promise in every.items()
         if promise.packs and not promise.algorithm.relaxed
     )
-    return plain + packed
+    narrow = tuple(
+        Row(
+            f"native bfloat16 {name}",
+            product(name),
+            supports(name),
+            dtypes=(BFLOAT16,),
+            bound=bound(name),
+            accuracy="float32",
+            compiled=compiled(name),
+        )
+        for name, promise in every.items()
+        if "bfloat16" in promise.algorithm.dtypes
+    )
+    return plain + packed + narrow
 
 
 def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
@@ -61,7 +77,7 @@ def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
 
     def answer(problem: ProductProblem) -> bool:
         try:
-            found = matmul_algorithms(*_shapes(problem)).get(algorithm)
+            found = matmul_algorithms(*_shapes(problem), dtype=problem.dtype).get(algorithm)
         except KernelError:  # more than 2^40 results, for example: PyTorch says so better
             return False
         if found is None or found.algorithm.emulated:
@@ -90,7 +106,7 @@ def bound(algorithm: str) -> Callable[[ProductProblem], ErrorBound]:
     """Return the function from a problem to the error that an algorithm promises."""
 
     def answer(problem: ProductProblem) -> ErrorBound:
-        promise = matmul_algorithms(*_shapes(problem))[algorithm]
+        promise = matmul_algorithms(*_shapes(problem), dtype=problem.dtype)[algorithm]
         return ErrorBound(promise.error_bound, promise.maximum_bound)
 
     return answer
@@ -100,11 +116,12 @@ def product(algorithm: str) -> Callable[..., Tensor]:
     """Return the function (originals, problem, bias, a, b) -> C."""
 
     def run(
-        _originals: Originals, _problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+        _originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
     ) -> Tensor:
-        plan = _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), isa())
+        plan = _plan_of(algorithm, problem, a, b)
         c = torch.empty(plan.out_shape, dtype=a.dtype, device="cpu")
-        plan.run(a.data_ptr(), b.data_ptr(), c.data_ptr(), 0 if bias is None else bias.data_ptr())
+        added = _added(bias)
+        plan.run(a.data_ptr(), b.data_ptr(), c.data_ptr(), 0 if added is None else added.data_ptr())
         return c
 
     return run
@@ -120,7 +137,7 @@ def packed_product(algorithm: str, kept: PackedMatrices) -> Callable[..., Tensor
         packed = kept.get(b, algorithm)
         if packed is None:
             return plain(originals, problem, bias, a, b)
-        plan = _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), isa())
+        plan = _plan_of(algorithm, problem, a, b)
         c = torch.empty(plan.out_shape, dtype=a.dtype, device="cpu")
         plan.run(a.data_ptr(), packed, c.data_ptr(), 0 if bias is None else bias.data_ptr())
         return c
@@ -128,13 +145,23 @@ def packed_product(algorithm: str, kept: PackedMatrices) -> Callable[..., Tensor
     return run
 
 
-def compiled(algorithm: str, *, packed: bool = False) -> Callable[..., Native]:
-    """Return the function (problem, bias, a, b) to the kernel for calls without Python."""
+def _added(bias: Tensor | None) -> Tensor | None:
+    """Return a bias as native kernels read it: in float32."""
+    return None if bias is None else bias.float()
 
-    def make(problem: ProductProblem, _bias: Tensor | None, a: Tensor, b: Tensor) -> Native:
+
+def compiled(algorithm: str, *, packed: bool = False) -> Callable[..., Native | None]:
+    """Return the function (problem, bias, a, b) to the kernel for calls without Python.
+
+    There is none if the bias is to be converted first.
+    """
+
+    def make(problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor) -> Native | None:
+        if _added(bias) is not bias:
+            return None
         shapes = _shapes(problem)
         key = lending_key(algorithm, shapes[1], b.stride()) if packed else 0
-        return _kernel(algorithm, *shapes, a.stride(), b.stride(), isa(), key)
+        return _kernel(algorithm, *shapes, a.stride(), b.stride(), problem.dtype, isa(), key)
 
     return make
 
@@ -146,13 +173,18 @@ def _kernel(
     b: Strides,
     a_strides: Strides,
     b_strides: Strides,
+    dtype: str,
     used: str,
     key: int,
 ) -> Native:
-    plan = _plan(algorithm, a, b, a_strides, b_strides, used)
-    product = torch.empty(plan.out_shape, device="meta")
+    plan = _plan(algorithm, a, b, a_strides, b_strides, dtype, used)
+    product = torch.empty(plan.out_shape, dtype=getattr(torch, dtype), device="meta")
     packed = (_B, key, prod(b))
     return native_plan(plan, c_calls(), plan_address(plan), 3, [Form.of(product)], packed)
+
+
+def _plan_of(algorithm: str, problem: ProductProblem, a: Tensor, b: Tensor) -> MatmulPlan:
+    return _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), problem.dtype, isa())
 
 
 @lru_cache(maxsize=4096)
@@ -162,11 +194,17 @@ def _plan(
     b: Sequence[int],
     a_strides: Strides,
     b_strides: Strides,
+    dtype: str,
     _isa: str,
 ) -> MatmulPlan:
     """Return the plan; it holds for the instruction set in use."""
     return MatmulPlan(
-        a, b, a_strides=_near(a, a_strides), b_strides=_near(b, b_strides), algorithm=algorithm
+        a,
+        b,
+        a_strides=_near(a, a_strides),
+        b_strides=_near(b, b_strides),
+        algorithm=algorithm,
+        dtype=dtype,
     )
 
 

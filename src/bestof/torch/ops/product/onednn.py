@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution.onednn import is_known
+from bestof.torch.backends.shim import Native, onednn
+from bestof.torch.ops.onednn import is_known
 from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
-from bestof.torch.shim import Native, onednn
 
 _MANY = 128
 """Rows of A that make up for a copy of B."""

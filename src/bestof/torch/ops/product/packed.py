@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
-from bestof.torch.shim import Shim
-from bestof.torch.source_cache import SourceCache, Stamp
+from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 """Algorithm, address, shape and strides."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
+from bestof.torch.ops.dtypes import name_of
 
 Layout = Literal["rows", "strided rows", "columns", "strided columns"]
 """How a matrix lies in memory: by rows or by columns, with or without gaps between them."""
@@ -24,7 +25,8 @@ class ProductProblem(NamedTuple):
     Sizes are in elements. `operation` is PyTorch's: `mm` and `bmm`, or `addmm` and `baddbmm`, which
     add a bias [n] to every row. PyTorch's kernels differ between them, so the name distinguishes
     problems of equal sizes. `frozen` says that no gradient is recorded or computed, so that B may
-    stay as it is from call to call; it is False for batches.
+    stay as it is from call to call; it is False for batches. `dtype` is that of all operands and of
+    the result.
     """
 
     operation: str
@@ -37,6 +39,7 @@ class ProductProblem(NamedTuple):
     threads: int = 1
     accuracy: Accuracy = DEFAULT_ACCURACY
     frozen: bool = False
+    dtype: str = "float32"
 
     @classmethod
     def of(cls, operation: str, a: Tensor, b: Tensor, accuracy: Accuracy) -> ProductProblem:
@@ -54,6 +57,7 @@ class ProductProblem(NamedTuple):
             torch.get_num_threads(),
             accuracy,
             a.dim() == 2 and not torch.is_grad_enabled() and _backward_pass() == _NONE,
+            name_of(a.dtype),
         )
 
     @property
@@ -86,6 +90,8 @@ class ProductProblem(NamedTuple):
             for operand, layout in (("a", self.a_layout), ("b", self.b_layout))
             if layout != "rows"
         ]
+        if self.dtype != "float32":
+            words.append(self.dtype)
         if self.accuracy != DEFAULT_ACCURACY:
             words.append(self.accuracy)
         if self.frozen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,19 +12,21 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
-from bestof.torch.comparison import Finding, Scale, Side, compare, energies, root
-from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ErrorBound, summation_bound
-from bestof.torch.dispatch.search import BY_PYTHON, PATIENCE, RACE
-from bestof.torch.guards import PLAIN, passes_through
+from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.dtypes import FLOAT32
+from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
+from bestof.torch.ops.product.in_float32 import in_float32
 from bestof.torch.ops.product.neighbourhood import Neighbourhood
 from bestof.torch.ops.product.originals import PRODUCTS, Originals
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Shim
+from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
 
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
 # on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %
@@ -46,7 +49,7 @@ def as_is(
 
 
 class Product(Operation[ProductProblem]):
-    """`aten::mm`, `addmm`, `bmm` and `baddbmm` without factors, in float32.
+    """`aten::mm`, `addmm`, `bmm` and `baddbmm` without factors.
 
     A call is (operator, bias, a, b); the bias is None for `mm` and `bmm`.
     """
@@ -64,24 +67,36 @@ class Product(Operation[ProductProblem]):
 
     def __init__(self) -> None:
         self.packed = PackedMatrices()
+        first: Row[ProductProblem] = Row("as is", as_is)
+        by_onednn: Row[ProductProblem] = Row(
+            "onednn",
+            onednn.product,
+            onednn.supports,
+            dtypes=(FLOAT32,),
+            accuracy="float32",
+            compiled=onednn.compiled,
+            shapes=onednn.SHAPES,
+        )
+        by_native = native.rows(self.packed)
         rows: tuple[Row[ProductProblem], ...] = (
-            Row("as is", as_is),
-            Row(
-                "onednn",
-                onednn.product,
-                onednn.supports,
-                accuracy="float32",
-                compiled=onednn.compiled,
-                shapes=onednn.SHAPES,
-            ),
+            first,
+            by_onednn,
             Row(
                 "bfloat16",
                 bfloat16.product,
                 bfloat16.supports,
+                dtypes=(FLOAT32,),
                 bound=lambda _: BFLOAT16_INSIDE,
                 accuracy="relaxed",
             ),
-            *native.rows(self.packed),
+            *by_native,
+            in_float32("float32", first),
+            in_float32("float32 onednn", by_onednn),
+            *(
+                in_float32(f"float32 {row.name}", row)
+                for row in by_native
+                if row.dtypes == (FLOAT32,) and row.accuracy == "float32" and not row.packs
+            ),
         )
         self.rows = tuple(replace(row, formerly=_FORMERLY) for row in rows)
         handicaps = tuple(
@@ -93,6 +108,22 @@ class Product(Operation[ProductProblem]):
     def original(self, kernels: Sequence[Any]) -> Originals:
         """Return PyTorch's own kernels: (operator, bias, a, b) -> C."""
         return Originals(kernels)
+
+    def arguments(self, operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the place of the operator, and its matrices, if the rule "product" holds."""
+        place = PRODUCTS.index(operator)
+        bias, a, b, *factors = given if place % 2 else (None, *given)
+        work = a.numel() * b.shape[-1]
+        if work < self.least or any(one != 1 for one in factors):
+            return None
+        if any(one.dtype is not torch.float32 or not _is_plain(one) for one in (a, b)):
+            return None
+        is_row = bias is None or (
+            bias.dtype is torch.float32
+            and bias.shape == b.shape[-1:]
+            and (bias.is_contiguous() or bias.numel() == 1)
+        )
+        return (place, bias, a, b) if is_row else None
 
     def call(
         self, level: Accuracy, operator: int, bias: Tensor | None, a: Tensor, b: Tensor
@@ -123,14 +154,24 @@ class Product(Operation[ProductProblem]):
 
         def in_float64() -> Tensor:
             wide = None if bias is None else bias.double()
-            return as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
+            result = as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
+            rounded = result.to(a.dtype)  # of float16, large results are infinite
+            return torch.where(torch.isinf(rounded), rounded.double(), result)
 
         return compare(
-            Side(got, bound_of(row, problem)),
-            Side(expected, bound_of(self.rows[0], problem)),
+            self._side(row, problem, got),
+            self._side(self.rows[0], problem, expected),
             _scale(a, b),
             in_float64,
         )
+
+    def _side(self, row: Row[ProductProblem], problem: ProductProblem, result: Tensor) -> Side:
+        """Return a result with the error of its sums. PyTorch may sum in the type of the result."""
+        bound, narrow = bound_of(row, problem), torch.finfo(result.dtype).eps
+        wide = torch.finfo(torch.float32).eps
+        if row.dtypes is not None or narrow <= wide:
+            return Side(result, bound)
+        return Side(result, bound, narrow / wide)
 
     def tolerance(
         self, row: Row[ProductProblem], problem: ProductProblem, *operands: Any
@@ -141,11 +182,12 @@ class Product(Operation[ProductProblem]):
         the magnitudes of their products. This holds where the products cancel, too.
         """
         bias, a, b = operands
-        norm = torch.linalg.vector_norm
-        magnitude: Tensor = norm(a, dim=-1, keepdim=True) * norm(b, dim=-2, keepdim=True)
+        norm = partial(torch.linalg.vector_norm, keepdim=True, dtype=torch.float32)
+        magnitude: Tensor = norm(a, dim=-1) * norm(b, dim=-2)
         if bias is not None:
             magnitude = magnitude + bias.abs()
-        return 2 * bound_of(row, problem).maximum * magnitude
+        # Each sum is rounded once to the type of the result.
+        return (2 * bound_of(row, problem).maximum + torch.finfo(a.dtype).eps) * magnitude
 
     def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]]:
         """Return a memory of products, which tells those of nearly the same sizes."""
@@ -194,11 +236,20 @@ class Product(Operation[ProductProblem]):
         }
 
 
+def _is_plain(matrices: Tensor) -> bool:
+    """Return whether matrices have dense rows or columns, and a batch is not expanded."""
+    (rows, columns), (row, column) = matrices.shape[-2:], matrices.stride()[-2:]
+    has_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
+    has_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
+    is_batch = matrices.dim() == 2 or len(matrices) == 1 or matrices.stride(0) > 0
+    return is_batch and (has_rows or has_columns)
+
+
 def bound_of(row: Row[ProductProblem], problem: ProductProblem) -> ErrorBound:
-    """Return the error that a row promises; PyTorch and oneDNN sum in float32."""
-    if row.bound is None:
-        return summation_bound(problem.k, "float32")
-    return row.bound(problem)
+    """Return the error that the sums of a row promise."""
+    columns = row.columns(problem)
+    assert columns is not None  # the row is tried
+    return summation_bound(problem.k, columns.sums) if row.bound is None else row.bound(problem)
 
 
 def _scale(a: Tensor, b: Tensor) -> Scale:

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.kernels import SoftmaxPlan
-from bestof.torch.comparison import Scale
-from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.bound import summation_bound
+from bestof.torch.ops.comparison import Scale
+from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
-from bestof.torch.shim import Native
 
 LEAST = 2**18
 """Numbers for each thread. PyTorch takes 0.3 milliseconds on a Zen 3."""
@@ -74,11 +75,14 @@ class Softmax(RoundingOperation[SoftmaxProblem]):
     name = "softmax"
     operator = "aten::_softmax"
     least = LEAST
-    rows = (Row("as is", as_is), Row("native", native, accuracy="float32", compiled=compiled))
+    rows = (
+        Row("as is", as_is),
+        Row("native", native, dtypes=(FLOAT32,), accuracy="float32", compiled=compiled),
+    )
 
     def call(self, level: Accuracy, x: Tensor, dim: int, half_to_float: bool) -> Call | None:
         """Return the problem and the argument of a call; None if PyTorch answers it."""
-        if level == "exact" or x.dtype is not torch.float32 or not is_large(x, LEAST):
+        if level == "exact" or x.dtype not in self.dtypes or not is_large(x, LEAST):
             return None
         axes = x.dim()
         if half_to_float or not x.is_contiguous() or not -axes <= dim < axes:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
-from bestof.torch.convolution.alternative import Reach
+from bestof.torch.ops.bound import Reach
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem

@@ -10,7 +10,7 @@ from torch import Tensor
 from bestof.accuracy import allows
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
-from bestof.torch.convolution.catalogue import FORWARD
+from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.problem import FusedProblem

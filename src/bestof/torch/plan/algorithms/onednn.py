@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from bestof.torch.convolution import onednn
-from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.ops.bound import summation_bound
+from bestof.torch.ops.convolution import onednn
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed

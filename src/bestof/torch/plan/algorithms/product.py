@@ -15,7 +15,7 @@ from bestof.kernels import (
     matmul_algorithms,
     pack_matrix,
 )
-from bestof.torch.convolution.alternative import ROUNDED
+from bestof.torch.ops.bound import ROUNDED
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site, checked_rows
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem

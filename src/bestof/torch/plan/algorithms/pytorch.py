@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution import onednn
-from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.ops.bound import summation_bound
+from bestof.torch.ops.convolution import onednn
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.algorithms.onednn import has_onednn
 from bestof.torch.plan.layers.problem import FusedProblem

@@ -13,6 +13,7 @@ from bestof.torch.plan.file.operators import name_of, target_of
 from bestof.torch.plan.file.recomputed import Recomputed
 from bestof.torch.plan.file.values import decoded, encoded, label_in, name_in
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.operations.by_row import ByRow
 from bestof.torch.plan.operations.checks import expect, operation_of, val
 from bestof.torch.plan.operations.table import decode_operation
 from bestof.torch.plan.operations.written import Written
@@ -100,7 +101,7 @@ class _Reader:
         if "operation" in one:
             operation = decode_operation(one["operation"], self._weights)
             node.meta |= {"operation": operation, "name": label_in(one["label"])}
-        by_kernel = operation is not None and not isinstance(operation, Written)
+        by_kernel = operation is not None and not isinstance(operation, ByRow | Written)
         expect((node.target is fused) == by_kernel, node.name)
         if by_kernel:
             expect(not node.kwargs, node.name)

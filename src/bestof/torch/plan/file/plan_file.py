@@ -13,15 +13,14 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import TorchError
 from bestof.kernels import isa
-from bestof.torch.depends import DEPENDS
+from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.file.container import Tensors, read, write
 from bestof.torch.plan.file.graph import decoded_graph, encoded_graph
 from bestof.torch.plan.file.soundness import check_decisions, check_program
 from bestof.torch.plan.file.values import decoded, encoded, memory_limit
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.joined_weights import JoinedWeights
-from bestof.torch.plan.run.planned import Planned
-from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.eager_run import first_line
 
 

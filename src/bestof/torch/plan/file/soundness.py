@@ -6,9 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.plan.algorithms.table import algorithm
-from bestof.torch.plan.layers.problem import FusedProblem
-from bestof.torch.plan.layers.raced_problem import ALTERNATIVES, RacedProblem
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.run.program import Program
 
@@ -41,13 +38,4 @@ def check_decisions(program: Program, decisions: Any) -> None:
     for node, choice in program.choices.items():
         chosen = decisions.get(node.meta["name"])
         expect(chosen is None or isinstance(chosen, str), "an algorithm")
-        expect(chosen is None or _can_run(chosen, choice.problem), f"algorithm {chosen!a}")
-
-
-def _can_run(chosen: str, problem: FusedProblem | RacedProblem) -> bool:
-    if isinstance(problem, RacedProblem):
-        return chosen in ALTERNATIVES
-    try:
-        return algorithm(chosen).can_run(problem)
-    except KeyError:
-        return False
+        expect(chosen is None or choice.can_run(chosen), f"algorithm {chosen!a}")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.kernels import PackedMatrix, PackedWeights
-from bestof.torch.fork_lock import ForkLock
+from bestof.torch.process.fork_lock import ForkLock
 
 
 class Norm(NamedTuple):

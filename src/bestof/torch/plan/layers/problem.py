@@ -9,7 +9,7 @@ import torch
 
 from bestof.accuracy import Accuracy
 from bestof.kernels import Promise, conv2d_algorithms
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.plan.layers.layer import Layer
 
 # More than most caches beyond the second level hold for one core.

@@ -31,7 +31,7 @@ class MemoryPlan:
         self.buffers: dict[Node, Buffer] = {}
         self.workspaces: dict[Node, tuple[tuple[int, ...], Buffer]] = {}
         for node in nodes:
-            if "operation" in node.meta:
+            if "operation" in node.meta and node.meta["operation"].lies_in_arena:
                 self._plan(node)
         self.views = self._planned_views()
         buffers = [*self.buffers.values(), *(one for _, one in self.workspaces.values())]

@@ -11,14 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.accuracy import Accuracy
 from bestof.kernels import AttentionPlan
-from bestof.torch.plan.layers.raced_problem import RacedProblem
+from bestof.torch.ops.dtypes import words_of
+from bestof.torch.plan.operations.by_row import described, operation_of_call
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import NATIVE, PYTORCH, RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
@@ -29,8 +32,13 @@ from bestof.torch.plan.trace.graph import (
     shape_of,
     value_of,
 )
+from bestof.torch.rows.row_selector import row_selector
 
 aten = torch.ops.aten
+
+# The operator of eager calls, and its rows by the names of this step's alternatives.
+_EAGER = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_BY_ROW = {"as is": PYTORCH, "native": NATIVE}
 
 _OPERANDS = ("q", "k", "v", "out", "mask", "logsumexp")
 
@@ -55,13 +63,12 @@ class Attention(Operation):
         """Return the operator that may become an attention."""
         return {aten.scaled_dot_product_attention.default: _recognise}
 
-    def raced_problem(self, node: Node) -> RacedProblem:
-        """Return what the kernel is chosen for."""
+    def choice(self, node: Node, accuracy: Accuracy) -> Choice:  # noqa: ARG002  # of any
+        """Return the choice between PyTorch's operator and the kernel."""
         q, k, _, *mask = ("x".join(map(str, shape_of(one))) for one in node.args)
         shapes = [f"q {q}", f"k {k}", *(f"mask {one}" for one in mask)]
-        halves = val(node).dtype is torch.bfloat16
-        words = ["causal"] * self.causal + ["bfloat16"] * halves
-        return RacedProblem.of("attention", ", ".join([*shapes, *words]))
+        words = ["causal"] * self.causal + words_of(val(node).dtype)
+        return Choice(RacedProblem.of("attention", ", ".join([*shapes, *words])))
 
     def bind(self, node: Node, place: Place) -> Step:
         """Return the step; operands are looked up at each call."""
@@ -96,8 +103,26 @@ class Attention(Operation):
         def pytorch() -> None:
             out.copy_(computed(out.dtype))
 
-        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
-        return place.step(str(step.problem), step.run, raced=step)
+        step = RacedStep(
+            *(place.own_choice, pytorch, native, lambda: computed(torch.float64), out),
+            eager=self._eager(node),
+        )
+        return place.step(str(step.problem), step.run, step)
+
+    def _eager(self, node: Node) -> Callable[[], str | None]:
+        """Return a function that tells what eager calls of the same attention have chosen."""
+        q, k, v, *mask = (described(one) for one in node.args if isinstance(one, Node))
+        given = q, k, v, 0.0, self.causal, mask[0] if mask else None, self.scale
+        found = operation_of_call(_EAGER, given, "float32")
+        if found is None:
+            return lambda: None
+        rows, problem = row_selector(found[0]), found[1].problem
+
+        def chosen() -> str | None:
+            row = rows.chosen(problem)
+            return None if row is None else _BY_ROW.get(row.name)
+
+        return chosen
 
     def _planner(
         self, shapes: list[torch.Size], out: Tensor

@@ -42,7 +42,7 @@ def is_rows(node: Any) -> bool:
 def is_dense(node: Any) -> bool:
     """Return whether a node is a contiguous value that an operation puts into the arena."""
     operation = operation_of(node)
-    if operation is None or operation.yields_rows:
+    if operation is None or operation.yields_rows or not operation.lies_in_arena:
         return False
     return val(node).dtype in MULTIPLIED and val(node).numel() > 0
 

@@ -88,13 +88,13 @@ class Convolution(FusedLayer):
         unpooled = place.out if place.workspace is None else place.workspace
         site = Site(
             self.layer,
-            place.fused_problem,
+            place.layer_choice.problem,
             x,
             place.out,
             residual[0] if residual else None,
             unpooled,
         )
-        step = ConvolutionStep(site, place.choice)
+        step = ConvolutionStep(site, place.layer_choice)
         return place.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:

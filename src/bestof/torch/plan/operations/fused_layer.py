@@ -12,10 +12,11 @@ from bestof.accuracy import Accuracy
 from bestof.torch.plan.layers.activations import activation_of, recognise_activation
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.layer import Layer
-from bestof.torch.plan.layers.problem import FusedProblem, problem_of
+from bestof.torch.plan.layers.problem import problem_of
 from bestof.torch.plan.operations.checks import expect, expect_pair, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.convolution_step import LayerChoice
 from bestof.torch.plan.trace.graph import MULTIPLIED, only_user, shape_of
 
 
@@ -25,10 +26,11 @@ class FusedLayer(Operation):
 
     layer: Layer
 
-    def problem(self, node: Node, accuracy: Accuracy) -> FusedProblem:
-        """Return what the algorithm is chosen for."""
+    def choice(self, node: Node, accuracy: Accuracy) -> LayerChoice:
+        """Return the choice of the algorithm."""
         residual = len(node.args) > 1 and not self.layer.gated
-        return problem_of(self.layer, accuracy, self._input_shape(node), residual)
+        problem = problem_of(self.layer, accuracy, self._input_shape(node), residual)
+        return LayerChoice(problem, self.layer.weights)
 
     def _input_shape(self, node: Node) -> tuple[int, ...]:
         return shape_of(node.args[0])

@@ -87,8 +87,8 @@ class Linear(FusedLayer):
             x = contiguous
         rest = place.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
         residual, gate = (None, rest) if self.layer.gated else (rest, None)
-        site = Site(self.layer, place.fused_problem, x, out, residual, out, gate)
-        step = ConvolutionStep(site, place.choice)
+        site = Site(self.layer, place.layer_choice.problem, x, out, residual, out, gate)
+        step = ConvolutionStep(site, place.layer_choice)
         return place.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from torch.fx import Node
 
+from bestof.accuracy import Accuracy
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
-from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
 from bestof.torch.plan.steps.step import Step
 
@@ -39,6 +40,11 @@ class Operation(ABC):
     reads_parts: ClassVar[bool] = False
     overwrites_last: ClassVar[bool] = False
 
+    @property
+    def lies_in_arena(self) -> bool:
+        """Whether the result lies in the arena; else it passes through its slot."""
+        return True
+
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
         """Return, for each operator of PyTorch, the function that replaces its nodes if it can."""
@@ -51,8 +57,8 @@ class Operation(ABC):
         """Return the shape (N, C, H, W) of the memory that the step needs beside its result."""
         return None
 
-    def raced_problem(self, node: Node) -> RacedProblem | None:  # noqa: ARG002  # most race nothing
-        """Return the problem of an operation that PyTorch may run too, as a `RacedStep`."""
+    def choice(self, node: Node, accuracy: Accuracy) -> Choice | None:  # noqa: ARG002  # most: none
+        """Return a new choice of what runs a node; None if there is nothing to choose."""
         return None
 
     @abstractmethod

@@ -56,7 +56,7 @@ class PixelLinear(FusedLayer):
         )
         x = place.tensor(node.args[0]).view(-1, inner)
         step = ConvolutionStep(
-            Site(self.layer, place.fused_problem, x, out, residual, out), place.choice
+            Site(self.layer, place.layer_choice.problem, x, out, residual, out), place.layer_choice
         )
         return place.step(str(step.problem), step.run, step)
 

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.accuracy import Accuracy
 from bestof.kernels import RotaryPlan
-from bestof.torch.plan.layers.raced_problem import RacedProblem
+from bestof.torch.ops.dtypes import words_of
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
@@ -47,11 +49,11 @@ class Rotary(Operation):
         """Return the operator that turns x, which is a part of the whole."""
         return {aten.cat.default: _recognise}
 
-    def raced_problem(self, node: Node) -> RacedProblem:
-        """Return what the kernel is chosen for."""
+    def choice(self, node: Node, accuracy: Accuracy) -> Choice:  # noqa: ARG002  # of any
+        """Return the choice between PyTorch's operator and the kernel."""
         words = ["x".join(map(str, shape_of(node)))]
-        words += ["bfloat16"] * (val(node).dtype is torch.bfloat16)
-        return RacedProblem.of("rotary", " ".join(words))
+        words += words_of(val(node).dtype)
+        return Choice(RacedProblem.of("rotary", " ".join(words)))
 
     def bind(self, node: Node, place: Place) -> Step:
         """Return the step; values outside of the arena are looked up at each call."""
@@ -80,8 +82,8 @@ class Rotary(Operation):
         def pytorch() -> None:
             out.copy_(computed(out.dtype))
 
-        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
-        return place.step(str(step.problem), step.run, raced=step)
+        step = RacedStep(place.own_choice, pytorch, native, lambda: computed(torch.float64), out)
+        return place.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

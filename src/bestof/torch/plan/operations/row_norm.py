@@ -11,15 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
 from bestof.kernels import NormPlan
-from bestof.torch.plan.layers.raced_problem import RacedProblem
+from bestof.torch.ops.dtypes import words_of
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.operands import as_planned
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, shape_of
 
@@ -63,13 +65,13 @@ class RowNorm(Operation):
             rewriter.replace(node, replace(self, added=True), x, *node.args[1:], residual)
             rewriter.module.graph.erase_node(node)
 
-    def raced_problem(self, node: Node) -> RacedProblem:
-        """Return what the kernel is chosen for."""
+    def choice(self, node: Node, accuracy: Accuracy) -> Choice:  # noqa: ARG002  # of any
+        """Return the choice between PyTorch's operator and the kernel."""
         words = ["scale"] * self.scaled + ["shift"] * self.shifted + ["residual"] * self.added
-        words += ["bfloat16"] * (val(node).dtype is torch.bfloat16)
+        words += words_of(val(node).dtype)
         shape = "x".join(map(str, shape_of(node)))
-        return RacedProblem.of(
-            "layer norm" if self.centred else "rms norm", " ".join([shape, *words])
+        return Choice(
+            RacedProblem.of("layer norm" if self.centred else "rms norm", " ".join([shape, *words]))
         )
 
     def bind(self, node: Node, place: Place) -> Step:
@@ -120,9 +122,9 @@ class RowNorm(Operation):
             out.copy_(computed(dtype))
 
         step = RacedStep(
-            place.choice, pytorch, native, lambda: computed(torch.float64), out, residual
+            place.own_choice, pytorch, native, lambda: computed(torch.float64), out, residual
         )
-        return place.step(str(step.problem), step.run, raced=step)
+        return place.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree, or the options cannot be used."""

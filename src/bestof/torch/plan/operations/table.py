@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.operations.attention import Attention
+from bestof.torch.plan.operations.by_row import ByRow
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.dense import Dense
@@ -35,6 +36,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     ToChannelsLast,
     ToChannelsFirst,
     Written,
+    ByRow,
 )
 RECOGNISERS: dict[Any, Callable[[Rewriter, Node], object]] = {
     target: recognise

@@ -8,7 +8,6 @@ from statistics import median
 
 import torch
 
-from bestof.torch.plan.algorithms.selection import selector
 from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.run.plan_bytes import memory_of
 from bestof.torch.plan.run.program import Program
@@ -83,7 +82,7 @@ def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
 
     The chosen algorithm without packing is one more option.
     """
-    rows = selector().explain(step).alternatives
+    rows = step.selector.explain(step).alternatives
     options = {
         row.name: (row.seconds, _bytes(step, row.name)) for row in rows if row.seconds is not None
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,14 @@ from torch.fx import Graph, GraphModule, Node
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.fork_lock import ForkLock
-from bestof.torch.plan.algorithms.choice import Choice
+from bestof.torch.backends.shim import watch
 from bestof.torch.plan.layers.frozen_weights import versions
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
-from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.run.torch_step import torch_step
-from bestof.torch.plan.steps import observer
 from bestof.torch.plan.steps.binding import Binding
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.changed_inputs import ChangedInputs
@@ -28,7 +26,7 @@ from bestof.torch.plan.trace.eager_run import first_line
 from bestof.torch.plan.trace.graph import PlainGraph
 from bestof.torch.plan.trace.mutation import aliased_argument
 from bestof.torch.plan.trace.strides import copied, with_strides
-from bestof.torch.shim import watch
+from bestof.torch.process.fork_lock import ForkLock
 
 Read = TypeVar("Read")
 
@@ -59,11 +57,9 @@ class Program:
         self.choices: dict[Node, Choice] = {}
         for node in self.nodes:
             operation = operation_of(node)
-            if isinstance(operation, FusedLayer):
-                problem = operation.problem(node, accuracy)
-                self.choices[node] = Choice(problem, operation.layer.weights)
-            elif operation is not None and (raced := operation.raced_problem(node)) is not None:
-                self.choices[node] = Choice(raced)
+            choice = None if operation is None else operation.choice(node, accuracy)
+            if choice is not None:
+                self.choices[node] = choice
         self.changed = ChangedInputs(self.nodes)
         outputs: tuple[Any, ...] = tuple(self.output.args[0])
         described = self.output.meta.get("val") or [None] * len(outputs)
@@ -100,9 +96,9 @@ class Program:
             binding.check()
             slots = binding.slots
             slots[: len(inputs)] = inputs
-            if after_step is None and observer.run_step is not None:
+            if after_step is None and Step.observer is not None:
                 for step in binding.steps:
-                    observer.run_step(step)
+                    Step.observer(step)
             elif after_step is None:
                 for run in binding.runs:
                     run()
@@ -301,6 +297,21 @@ class Program:
         if 0 in strides:
             return lambda slots: copied(slots[slot], strides)
         return lambda slots: torch.empty_strided(shape, strides, dtype=dtype).copy_(slots[slot])
+
+
+class Planned(NamedTuple):
+    """A program, and the inputs that it is for.
+
+    leaves: the flattened inputs, tensors without data. spec: how inputs nest. structure: how
+    outputs nest. grad: whether it computes what the model does with gradients on, or off; None if
+    it serves both.
+    """
+
+    leaves: list[Any]
+    spec: Any
+    program: Program
+    structure: Any
+    grad: bool | None = None
 
 
 def _made_up(value: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.convolution.memory_format import in_format, layout_of
-from bestof.torch.convolution.onednn import serves_operator
+from bestof.torch.ops.convolution.onednn import serves_operator
+from bestof.torch.ops.memory_format import in_format, layout_of
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.run.unchecked_operands import checked
 from bestof.torch.plan.steps.place import Place

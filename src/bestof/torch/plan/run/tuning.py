@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.chosen_step import ChosenStep
 
 _MOST_RUNS = 1000
 
@@ -59,14 +57,14 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
         program.give_back(binding)
 
 
-def _heats(binding: Binding) -> Iterator[list[ConvolutionStep | RacedStep]]:
+def _heats(binding: Binding) -> Iterator[list[ChosenStep]]:
     """Yield one step of each open problem, as many at a time as memory holds packed weights of."""
-    first: dict[object, ConvolutionStep | RacedStep] = {}
+    first: dict[object, ChosenStep] = {}
     for step in binding.steps:
         one = step.chosen
         if one is not None and not one.learn():
             first.setdefault(one.problem, one)
-    heat: list[ConvolutionStep | RacedStep] = []
+    heat: list[ChosenStep] = []
     taken = 0
     for one in first.values():
         if heat and taken + one.raced_bytes > _RACED_BYTES:
@@ -78,9 +76,7 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep | RacedStep]]:
         yield heat
 
 
-def _runs(
-    binding: Binding, heat: Sequence[ConvolutionStep | RacedStep]
-) -> list[Callable[[], object]]:
+def _runs(binding: Binding, heat: Sequence[ChosenStep]) -> list[Callable[[], object]]:
     """Return the functions of a call while these layers race; later ones run by PyTorch."""
     runs = []
     for step in binding.steps:
@@ -88,7 +84,7 @@ def _runs(
         if one is None:
             runs.append(step.run)
         elif not one.learn() and not any(one is other for other in heat):
-            runs.append(one.runner(PYTORCH.name))
+            runs.append(one.runner(one.pytorch))
         else:
             runs.append(one.run)
     return runs

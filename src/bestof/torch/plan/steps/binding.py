@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.backends.shim import Watch, watch
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.steps.step import Step
-from bestof.torch.shim import Watch, watch
 
 
 @dataclass(slots=True)

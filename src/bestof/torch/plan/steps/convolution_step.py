@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from typing import Any, ClassVar
 
 import torch
 
-from bestof.torch.plan.algorithms.algorithm import Bound, Runner, Site
-from bestof.torch.plan.algorithms.choice import Choice
-from bestof.torch.plan.algorithms.selection import selector
-from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable
-from bestof.torch.plan.layers.frozen_weights import Packed
+from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.torch.backends.depends import DEPENDS
+from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable, table
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.layers.window import MAX_2X2, pooling_runner
+from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+
+# All layers of a plan race at once, in the running plan. One round more is one call of the whole
+# model for each alternative, while a user waits; near-ties are not worth that.
+_POLICY = Race(max_trials=12)
 
 
-class ConvolutionStep:
-    """A layer at its site, run by whichever algorithm is chosen.
+class LayerChoice(Choice):
+    """The algorithm of one layer.
 
-    While the choice is open, each call goes through the selector, which tries the algorithms. Once
-    it is settled, `run` is the bound algorithm itself: a call costs nothing beyond it.
+    A limit of memory holds for all layers with the same weights, also for shapes that are planned
+    later: otherwise each shape would keep the weights in a layout of its own.
     """
 
-    def __init__(self, site: Site, choice: Choice) -> None:
+    problem: FusedProblem
+
+    def __init__(self, problem: FusedProblem, weights: FrozenWeights) -> None:
+        super().__init__(problem)
+        self._weights = weights
+
+    @property
+    def algorithm(self) -> str | None:
+        """The name of the algorithm; None while the choice is open."""
+        only = self._weights.limited_to
+        if self._algorithm is None and only is not None:
+            self.is_ordered = True
+            self._algorithm = only if self.can_run(only) else PYTORCH.name
+        return self._algorithm
+
+    def can_run(self, name: str) -> bool:
+        """Return whether an algorithm of this name computes the problem at its accuracy."""
+        try:
+            return algorithm(name).can_run(self.problem)
+        except KeyError:
+            return False
+
+    def settle(self, name: str) -> None:
+        """Order an algorithm, in place of an earlier one too, for every number of threads."""
+        super().settle(name)
+        if self._weights.limited_to is not None:
+            self._weights.limited_to = name
+
+    def limit(self, name: str) -> None:
+        """Take an algorithm, for all layers with the same weights."""
+        self._weights.limited_to = name
+        self.settle(name)
+
+
+class ConvolutionStep(ChosenStep):
+    """A layer at its site, run by whichever algorithm is chosen."""
+
+    pytorch: ClassVar[str] = PYTORCH.name
+
+    choice: LayerChoice
+
+    def __init__(self, site: Site, choice: LayerChoice) -> None:
+        super().__init__(choice)
         site.check()
-        self.site, self.choice = site, choice
+        self.site = site
         self._bound: dict[str, Bound] = {}
         self._taken: str | None = None
-        self._run: Runner = self._select
+        self._run: Runner = self.select
 
     @property
     def layer(self) -> Layer:
@@ -39,11 +89,6 @@ class ConvolutionStep:
     def problem(self) -> FusedProblem:
         """What the algorithm is chosen for."""
         return self.site.problem
-
-    @property
-    def algorithm(self) -> str | None:
-        """The name of the chosen algorithm; None while the choice is open."""
-        return self.choice.algorithm
 
     @property
     def run(self) -> Runner:
@@ -81,27 +126,21 @@ class ConvolutionStep:
             bound = self._bound[name] = self._bind(name)
         return bound.run
 
-    def settle(self, name: str) -> None:
-        """Choose an algorithm, and free what the others had packed."""
-        self.choice.settle(name)
-        self.learn()
-
     def learn(self) -> bool:
         """Bind to the chosen algorithm if there is one; return whether there is."""
+        if not super().learn():
+            return False
         name = self.algorithm
-        if name is None:
-            name = selector().explain(self).decision
-            if name is None:
-                return False
-            self.choice.take(name)
-        if name != self._taken:
+        if name is not None and name != self._taken:
             self._run = self.runner(name)
             self._bound = {name: self._bound[name]}
             self._taken = name
         return True
 
-    def _select(self) -> None:
-        selector()(self)
+    @property
+    def selector(self) -> BestOf:
+        """The selector of all such steps."""
+        return selector()
 
     def _guarded(self, run: Runner, pools: bool) -> Runner:
         """Return a function that lets PyTorch compute a call if an element of it stands out.
@@ -139,3 +178,36 @@ class ConvolutionStep:
             second()
 
         return Bound(run, bound.packed)
+
+
+@cache
+def selector() -> BestOf:
+    """Return the selector. It is called with a `ConvolutionStep`, and runs it by an algorithm."""
+    return BestOf(
+        "fused convolution",
+        [
+            Alternative(row.name, _by(row), DEPENDS, supports=_supports(row))
+            for row in table().values()
+        ],
+        lambda step: step.problem,
+        policy=unless_shared(_POLICY),
+        neighbours=neighbourhood(),
+    )
+
+
+def neighbourhood() -> Neighbourhood[FusedProblem]:
+    """Return the neighbours of fused layers: the same layer, with other batches or image sizes."""
+    return Neighbourhood(lambda problem: problem.batched, lambda problem: problem[1:])
+
+
+def _supports(row: Algorithm) -> Callable[[Any], bool]:
+    return row.supports
+
+
+def _by(row: Algorithm) -> Callable[[Any], None]:
+    name = row.name
+
+    def run(step: Any) -> None:
+        step.runner(name)()
+
+    return run

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.plan.algorithms.choice import Choice
-from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.memory.memory_plan import MemoryPlan
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep
+from bestof.torch.plan.steps.convolution_step import LayerChoice
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.strides import reads_strides, with_strides
 
@@ -25,6 +23,7 @@ class Place:
     Values that lie in the arena, and parameters, are known when a program is bound: `tensor`
     returns them. Values that PyTorch computes are known when they have been computed: `finder`
     returns a function that looks them up in `slots`. `dead` are the slots that no later step reads.
+    choice: that of what runs the node, None if nothing is chosen.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Place:
         slots: list[Any],
         choice: Choice | None,
     ) -> None:
-        self._node, self._memory, self._choice = node, memory, choice
+        self._node, self._memory, self.choice = node, memory, choice
         self.arena, self.slots, self.slot = arena, slots, memory.slot[node]
         buffer = memory.workspaces.get(node)
         self.workspace: Tensor | None = None
@@ -51,16 +50,16 @@ class Place:
         return self.tensor(self._node)
 
     @property
-    def choice(self) -> Choice:
-        """The choice of the algorithm, for nodes that have one."""
-        assert self._choice is not None
-        return self._choice
+    def own_choice(self) -> Choice:
+        """The choice of the algorithm, for nodes that always have one."""
+        assert self.choice is not None
+        return self.choice
 
     @property
-    def fused_problem(self) -> FusedProblem:
-        """What the algorithm is chosen for, for nodes that are fused layers."""
-        assert isinstance(self.choice.problem, FusedProblem)
-        return self.choice.problem
+    def layer_choice(self) -> LayerChoice:
+        """The choice of the algorithm, for nodes that are fused layers."""
+        assert isinstance(self.choice, LayerChoice)
+        return self.choice
 
     def tensor(self, node: Any) -> Tensor:
         """Return a value that lies in the arena, or a parameter."""
@@ -90,13 +89,12 @@ class Place:
         self,
         kind: str,
         run: Callable[[], object],
-        layer: ConvolutionStep | None = None,
-        raced: RacedStep | None = None,
+        chosen: ChosenStep | None = None,
     ) -> Step:
         """Return the step of this node."""
         node = self._node
         name = node.meta.get("name", node.name)
-        return Step(name, kind, self.slot, node in self._memory.buffers, run, layer, raced)
+        return Step(name, kind, self.slot, node in self._memory.buffers, run, chosen)
 
     def arguments(self) -> tuple[list[Callable[[], Any]], dict[str, Callable[[], Any]]]:
         """Return functions that look up the positional and the named arguments of the operator."""

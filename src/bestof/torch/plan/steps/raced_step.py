@@ -4,31 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, unless_shared
-from bestof.torch.depends import DEPENDS
-from bestof.torch.plan.algorithms.algorithm import Runner
-from bestof.torch.plan.algorithms.choice import Choice
-from bestof.torch.plan.layers.frozen_weights import Packed
-from bestof.torch.plan.layers.raced_problem import NATIVE, PYTORCH
+from bestof.torch.backends.depends import DEPENDS
+from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+
+ALTERNATIVES = PYTORCH, NATIVE = "pytorch", "native"
 
 # As few rounds as for fused layers, which race at the same time.
 _POLICY = Race(max_trials=12)
 
 
-class RacedStep:
+class RacedProblem(NamedTuple):
+    """What is chosen for: an operation, its shapes and options as text, and the threads."""
+
+    operation: str
+    shapes: str
+    threads: int
+
+    @classmethod
+    def of(cls, operation: str, shapes: str) -> RacedProblem:
+        """Return the problem for the number of threads in use now."""
+        return cls(operation, shapes, torch.get_num_threads())
+
+    def can_run(self, name: str) -> bool:
+        """Return whether a name is one of the two alternatives."""
+        return name in ALTERNATIVES
+
+    def canonical(self) -> str:
+        """Return the text that identifies the problem in the store."""
+        return f"{self} threads={self.threads}"
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.shapes}"
+
+
+class RacedStep(ChosenStep):
     """An operation at its place in memory, with its two alternatives.
 
-    While the choice is open, each call goes through the selector, which tries both. Once it is
-    settled, `run` is the chosen alternative itself. `reference` returns the result in float64, for
-    the inputs that the step has now. `out` is where both alternatives write. `added`: an operand
-    that may lie there too, and is then overwritten.
+    `reference` returns the result in float64, for the inputs that the step has now. `out` is where
+    both alternatives write. `added`: an operand that may lie there too, and is then overwritten.
+    `eager` returns the alternative that eager calls of the same problem have chosen, or None.
     """
 
-    packed: tuple[Packed, ...] = ()
+    pytorch: ClassVar[str] = PYTORCH
 
     def __init__(
         self,
@@ -38,27 +61,13 @@ class RacedStep:
         reference: Callable[[], Tensor],
         out: Tensor,
         added: Tensor | None = None,
+        eager: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self.choice, self.reference, self.out = choice, reference, out
+        super().__init__(choice)
+        self.reference, self.out, self._eager = reference, out, eager
         overwrites = added is not None and added.data_ptr() == out.data_ptr()
         self._overwritten = added if overwrites else None
         self._runners = {PYTORCH: pytorch, NATIVE: native}
-
-    @property
-    def problem(self) -> Any:
-        """What is chosen for."""
-        return self.choice.problem
-
-    @property
-    def algorithm(self) -> str | None:
-        """The name of the chosen alternative; None while the choice is open."""
-        return self.choice.algorithm
-
-    @property
-    def run(self) -> Runner:
-        """The function that runs the step."""
-        name = self.algorithm
-        return (lambda: selector()(self)) if name is None else self._runners[name]
 
     def runner(self, name: str) -> Runner:
         """Return the function that runs the step by one alternative."""
@@ -76,25 +85,13 @@ class RacedStep:
             self._overwritten.copy_(overwritten)
 
     @property
-    def raced_bytes(self) -> int:
-        """Neither alternative packs weights."""
-        return 0
+    def selector(self) -> BestOf:
+        """The selector of all such steps."""
+        return selector()
 
-    def prepare(self) -> None:
-        """Do nothing: both alternatives are bound already."""
-
-    def settle(self, name: str) -> None:
-        """Choose an alternative."""
-        self.choice.settle(name)
-
-    def learn(self) -> bool:
-        """Take the selector's decision if there is one; return whether the choice is settled."""
-        if self.algorithm is None:
-            decision = selector().explain(self).decision
-            if decision is None:
-                return False
-            self.choice.take(decision)
-        return True
+    def decision(self) -> str | None:
+        """Return the selector's decision, or else that of eager calls; None without either."""
+        return super().decision() or self._eager()
 
 
 @cache

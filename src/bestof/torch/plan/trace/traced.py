@@ -17,9 +17,9 @@ from torch.nn.modules import activation
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
-from bestof.torch.fork_lock import ForkLock
 from bestof.torch.plan.trace.eager_run import eager_outputs, first_line
 from bestof.torch.plan.trace.twin import state_of, twin_of
+from bestof.torch.process.fork_lock import ForkLock
 
 Values = Sequence[Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.distance import distance, rms, size_of
+from bestof.torch.ops.distance import distance, rms, size_of
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.verify.injected_errors import (
     Moved,

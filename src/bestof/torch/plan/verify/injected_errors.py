@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.distance import Size, moved, pieces, size_of
+from bestof.torch.ops.distance import Size, moved, pieces, size_of
 from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.distance import PIECE, Size, peak, pieces, size_of
+from bestof.torch.ops.bound import summation_bound
+from bestof.torch.ops.distance import PIECE, Size, peak, pieces, size_of
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
 from bestof.torch.plan.algorithms.product import BFLOAT16

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from bestof.errors import BestofWarning
-from bestof.torch.convolution.alternative import ROUNDED
-from bestof.torch.distance import Distance, Size, distance, peak, size_of
+from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
+from bestof.torch.ops.rounding import UNIT
 from bestof.torch.plan.algorithms.table import PYTORCH
-from bestof.torch.plan.layers.raced_problem import NATIVE
-from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import NATIVE, RacedStep
+from bestof.torch.plan.steps.raced_step import PYTORCH as RACED_BY_PYTORCH
+from bestof.torch.plan.steps.row_step import RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.verify.layer_reference import (
     algorithm_of,
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
-    """Verify each layer, norm and attention; PyTorch runs those whose kernel is wrong.
+    """Verify each step with a choice; PyTorch runs those whose kernel is wrong.
 
     Return what the promised error of each layer is relative to, by the name of the step.
 
@@ -92,6 +92,9 @@ def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]
             if step.raced is not None:
                 _verify_raced(step.raced, made_up)
                 step.run = step.raced.run
+            if step.by_row is not None:
+                _verify_row(step.by_row)
+                step.run = step.by_row.run
             step.run()
     finally:
         binding.refresh()
@@ -138,7 +141,7 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     # NaN is rare, and may reach any image.
     some = compared_images(one, x.shape[0]) if is_finite else list(range(x.shape[0]))
     compared = partial(_images, some=some)
-    halves = one.layer.weights.weight.dtype is torch.bfloat16
+    rounding = torch.finfo(one.layer.weights.weight.dtype).eps / 2  # of one result
     gate = None if site.gate is None else compared(site.gate).float()
     promise = promise_of(one)
     one.run()
@@ -159,8 +162,8 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     if gate is not None:  # errors may be largest where the gate is
         beside = size_of(gate)
         allowed, scale = allowed * beside.peak, scale * beside.rms
-    if halves:
-        allowed += ROUNDED.rms * numbers.rms
+    if rounding > UNIT:
+        allowed += rounding * numbers.rms
     allowed += _TINY
     shows = is_seen and numbers.rms > 0 and numbers.many == elements
     stands_out = max(_stands_out(numbers), _stands_out(size_of(x)))
@@ -196,6 +199,14 @@ def _verify_raced(one: RacedStep, made_up: Callable[[], Step]) -> None:
         _warn(f"{one.problem}: the native kernel {wrong}; PyTorch's operator takes its place")
         one.settle(RACED_BY_PYTORCH)
     one.renew(operand)
+
+
+def _verify_row(one: RowStep) -> None:
+    """Let PyTorch run an operation whose row is wrong; its operands stay as they are."""
+    wrong = one.complaint()
+    if wrong is not None:
+        _warn(f"{one.problem}: {one.algorithm}: {wrong}; PyTorch's own kernel takes its place")
+        one.settle(one.pytorch)
 
 
 def _compare_raced(one: RacedStep, operand: Tensor | None) -> Comparison:

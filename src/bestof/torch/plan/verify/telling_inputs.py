@@ -8,7 +8,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from bestof.torch.distance import finite, peak, rms
+from bestof.torch.ops.distance import finite, peak, rms
 
 _KINDS = torch.float64, torch.float32, torch.float16, torch.bfloat16
 

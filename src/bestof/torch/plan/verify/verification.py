@@ -12,12 +12,11 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.distance import are_equal, peak
+from bestof.torch.ops.distance import are_equal, peak
 from bestof.torch.plan.algorithms.algorithm import Runner
-from bestof.torch.plan.layers.raced_problem import NATIVE, RacedProblem
-from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.run.program import Program
-from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.raced_step import NATIVE, RacedProblem, RacedStep
+from bestof.torch.plan.steps.raced_step import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.trace.graph import argument
 from bestof.torch.plan.trace.strides import copied
 from bestof.torch.plan.verify.bounds import Bounds

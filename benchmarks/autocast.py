@@ -1,0 +1,124 @@
+"""How much faster does `enable` train under autocast? Steps of BERT and of ResNet50, in turn.
+
+One process, steps with and without `enable`, both under PyTorch's autocast. Freed memory is kept
+for both. A ratio above 1 means that `enable` is faster; it is the median over pairs of steps. The
+step of the same model in float32 stands beside them: a processor without instructions for the type
+emulates it, and may then be slower than in float32. Weights and inputs are random.
+
+    python benchmarks/autocast.py --threads 2
+    python benchmarks/autocast.py --only resnet50 --size 64 --dtype float16
+    python benchmarks/autocast.py --only bert --layers 12 --rounds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from in_turn import add_clock
+from other_convolutions import Step, compared, timed
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.profile.peak import measure_peak
+from bestof.profile.recording.recorder import processor_name
+from bestof.torch.process.allocator import keep_freed
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def bert(options: argparse.Namespace) -> tuple[str, nn.Module, Tensor]:
+    """Return a BERT of the base model's width, and random tokens."""
+    from transformers import BertConfig, BertModel  # noqa: PLC0415 - imports much
+
+    config = BertConfig(num_hidden_layers=options.layers)
+    config._attn_implementation = "sdpa"
+    tokens = torch.randint(config.vocab_size, (options.batch, 128))
+    return f"BERT-base, {options.layers} layers", BertModel(config), tokens
+
+
+def resnet50(options: argparse.Namespace) -> tuple[str, nn.Module, Tensor]:
+    """Return ResNet50, and random images."""
+    from pytorchcv.models.resnet import resnet50 as make  # noqa: PLC0415 - only for this model
+
+    images = torch.randn(options.batch, 3, options.size, options.size)
+    model = make()
+    model.features.final_pool = nn.AdaptiveAvgPool2d(1)  # for other sizes than 224, too
+    return f"ResNet50, {options.size} x {options.size}", model, images
+
+
+MODELS: dict[str, Callable[[argparse.Namespace], tuple[str, nn.Module, Tensor]]] = {
+    "bert": bert,
+    "resnet50": resnet50,
+}
+
+
+def training_step(model: nn.Module, x: Tensor, dtype: torch.dtype | None) -> Step:
+    """Return a function that trains a model by one step; `dtype` is autocast's, None for none."""
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+            result = model(x)
+        result = result if isinstance(result, Tensor) else result[0]
+        result.float().square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--settling", type=int, default=60, help="the most steps of tuning")
+    parser.add_argument("--only", choices=[*MODELS], help="one model")
+    parser.add_argument("--dtype", choices=[*DTYPES], default="bfloat16")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=12, help="of BERT")
+    parser.add_argument("--size", type=int, default=224, help="of the images of ResNet50")
+    parser.add_argument("--choices", action="store_true", help="print what was chosen")
+    add_clock(parser)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    keep_freed()
+    peak = measure_peak().flops
+    print(
+        f"{processor_name()}, {options.threads} threads, {peak / 1e9:.0f} GFLOP/s of float32, "
+        f"PyTorch {torch.__version__}, {options.dtype}, batch {options.batch}"
+    )
+    print(
+        f"{'model':28} {'float32':>11} {'autocast':>11} {'enable':>11} {'ratio':>6}  settled after"
+    )
+    for name in [options.only] if options.only else MODELS:
+        torch.manual_seed(0)
+        label, model, x = MODELS[name](options)
+        single = training_step(model, x, None)
+        single()
+        wide = timed(single, clock)
+        step = training_step(model, x, DTYPES[options.dtype])
+        steps, times = compared(step, options.rounds, options.settling, clock)
+        plain, enabled = (1e3 * statistics.median(one) for one in times)
+        ratio = statistics.median(one / other for one, other in zip(*times, strict=True))
+        print(
+            f"{label:28} {1e3 * wide:8.1f} ms {plain:8.1f} ms {enabled:8.1f} ms {ratio:6.2f}"
+            f"  {steps} steps",
+            flush=True,
+        )
+    if options.choices:
+        for one in bt.summary().passes:
+            seconds = [one.seconds_as_is, one.seconds_chosen]
+            words = [" " * 9 if s is None else f"{1e3 * s:9.2f}" for s in seconds]
+            print(f"{one.name:16} {one.problem:66} {one.chosen!s:24}", *words)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What a treatment has gained on the program's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bestof.selection.duration import duration
+
+_LEAST_FACTOR = 1.05
+"""Treatments that gain less are not told: steps on a busy machine differ by as much."""
+
+_PLAIN_FACTOR = 2.0
+"""So much is believed of one pair alone, where steps are so slow that there is no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Pairs of turns of the program, each without and with the treatment: seconds of a step."""
+
+    pairs: Sequence[tuple[float, float]]
+
+    @property
+    def factor(self) -> float:
+        """The time without the treatment over the time with it: the median of the pairs."""
+        return median(without / treated for without, treated in self.pairs)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether all pairs agree that the treatment makes steps faster."""
+        faster = all(without > treated for without, treated in self.pairs)
+        least = _LEAST_FACTOR if len(self.pairs) > 1 else _PLAIN_FACTOR
+        return faster and self.factor >= least
+
+    @property
+    def told(self) -> str:
+        """The seconds of a step without and with the treatment, in words."""
+        without, treated = (median(side) for side in zip(*self.pairs, strict=True))
+        return f"a step takes {duration(without)}, and {duration(treated)} with the cure"

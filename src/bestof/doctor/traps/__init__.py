@@ -1,0 +1,1 @@
+"""One trap a file."""

@@ -1,0 +1,101 @@
+"""Watches a program: its optimizers, loaders, shapes, types, and denormal numbers."""
+
+from __future__ import annotations
+
+import threading
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import dataloader
+
+from bestof.doctor.seen import Call, Seen
+
+_LOOKED_AT = 1 << 16
+"""So many elements of a tensor are searched for denormals."""
+
+_DENORMAL_CALLS = 3
+"""The results of all modules are searched in so many calls, in which steps are not timed."""
+
+
+class Watch:
+    """Fills `seen` while the program runs, in the thread that made it."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._thread = threading.get_ident()
+        self._depth = 0
+        self._began = 0.0
+        self._shapes: set[tuple[Any, ...]] = set()
+        self._key: tuple[Any, ...] = ()
+        self._searched = 0
+
+    def start(self) -> None:
+        """Watch from now on, until the process ends."""
+        register_module_forward_pre_hook(self._before)
+        register_module_forward_hook(self._after, always_call=True)
+        register_optimizer_step_pre_hook(self._stepping)
+        fetch = dataloader._BaseDataLoaderIter.__next__
+        seen = self._seen
+
+        def timed(iterator: Any) -> Any:
+            began = perf_counter()
+            try:
+                return fetch(iterator)
+            finally:
+                seen.waits += perf_counter() - began
+                seen.workers = max(seen.workers, getattr(iterator, "_num_workers", 0))
+
+        dataloader._BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
+
+    def _before(self, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if self._depth == 0:
+            tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
+            self._key = tuple(tuple(one.shape) for one in tensors)
+            if torch.is_autocast_enabled("cpu"):
+                self._seen.dtypes[str(torch.get_autocast_dtype("cpu"))] += 1
+            self._seen.dtypes.update(str(one.dtype) for one in tensors)
+            self._began = perf_counter()
+        self._depth += 1
+
+    def _after(self, module: nn.Module, _arguments: object, result: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self._depth = max(0, self._depth - 1)
+        if self._searched < _DENORMAL_CALLS:
+            for one in tree_leaves(result):
+                self._search(one)
+        if self._depth:
+            return
+        self._searched += 1
+        elements = sum(torch.Size(shape).numel() for shape in self._key)
+        new = self._key not in self._shapes
+        self._shapes.add(self._key)
+        self._seen.calls.append(Call(new, elements, perf_counter() - self._began))
+        if self._searched == 1:
+            self._seen.dtypes.update(str(one.dtype) for one in module.parameters())
+
+    def _stepping(self, optimizer: Optimizer, *_: object) -> None:
+        if all(one is not optimizer for one in self._seen.optimizers):
+            self._seen.optimizers.append(optimizer)
+        if self._searched <= _DENORMAL_CALLS:
+            for group in optimizer.param_groups:
+                for one in group["params"]:
+                    self._search(one)
+                    self._search(one.grad)
+
+    def _search(self, value: object) -> None:
+        if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.is_sparse:
+            return
+        if value.device.type != "cpu" or not value.numel():
+            return
+        sizes = value.detach().reshape(-1)[:_LOOKED_AT].abs()
+        small = (sizes > 0) & (sizes < torch.finfo(torch.float32).tiny)
+        self._seen.sampled += sizes.numel()
+        self._seen.denormals += int(small.count_nonzero())

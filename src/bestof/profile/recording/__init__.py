@@ -1,0 +1,1 @@
+"""Records a running program: verbose lines, operations, modules and clocks."""

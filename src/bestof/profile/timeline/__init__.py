@@ -1,0 +1,1 @@
+"""Merges what was recorded into spans on one time line."""

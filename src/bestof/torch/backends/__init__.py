@@ -1,0 +1,1 @@
+"""The devices, and the C++ code that PyTorch calls."""

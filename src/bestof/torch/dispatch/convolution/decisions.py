@@ -1,0 +1,53 @@
+"""What the selectors of convolution layers have chosen at present."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bestof.selection import BestOf
+from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+
+JOINT = "joint"
+"""PyTorch's own kernels, of which the backward one computes both gradients in one call."""
+INDEPENDENT = "independent"
+"""Each pass by its own selector."""
+SHARED = "shared im2row"
+"""im2row, whose forward pass keeps the lowered matrix for the backward pass."""
+
+
+class Decisions(NamedTuple):
+    """The selectors of one device, of layers and of the three passes, asked for their choices.
+
+    `as_is` is the name of PyTorch's own kernel in each pass.
+    """
+
+    as_is: str
+    layer: BestOf
+    forward_pass: BestOf
+    input_gradient: BestOf
+    weight_gradient: BestOf
+
+    def forward(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> tuple[str, str]:
+        """Return how a layer is computed, and what computes its forward pass; "" if undecided."""
+        name = self.forward_pass.chosen(problem) or ""
+        if not isinstance(met, LayerProblem):
+            return INDEPENDENT, name
+        whole = self.layer.chosen(met) or ""
+        return whole, self.as_is if whole == JOINT else name
+
+    def backward_is_joint(self, layer: LayerProblem, problem: ConvProblem) -> bool:
+        """Return whether PyTorch's own kernel computes all gradients that a backward pass needs."""
+        whole = self.layer.chosen(layer)
+        if whole != INDEPENDENT:
+            return whole == JOINT
+        passes = ((layer.input, self.input_gradient), (layer.weight, self.weight_gradient))
+        return all(selector.chosen(problem) == self.as_is for wanted, selector in passes if wanted)
+
+    @property
+    def joint(self) -> set[ConvProblem]:
+        """The convolutions, without bias, that PyTorch's own kernels compute as a whole."""
+        return {
+            problem.convolution._replace(bias=False)
+            for problem, chosen in self.layer.best_name.items()
+            if isinstance(problem, LayerProblem) and chosen == JOINT
+        }

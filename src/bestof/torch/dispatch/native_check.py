@@ -1,0 +1,120 @@
+"""Compares a C++ kernel with its Python form, before settled calls are left to it.
+
+Trials run alternatives from Python. Settled calls are answered in C++, which reads addresses,
+strides and offsets by code of its own. A check runs that code on the operands of a call, and on
+copies of them that begin within their storages. It takes three more runs of the alternative, once
+for each kernel and strides. Settled calls cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from bestof.errors import KernelError
+from bestof.selection.notice import warn
+from bestof.selection.outside import reraise_from_outside
+
+Operands: TypeAlias = tuple[Any, ...]
+"""The operands of a call: tensors, None, and others that are handed on."""
+
+_LIMIT = 65536
+# Operands whose storage would take so many times their elements are not copied.
+_SPARSE = 8
+
+
+class NativeChecks:
+    """Remembers which C++ kernels of one operation gave the results of their Python form.
+
+    A kernel that did not is never called again; Python answers in its place. The user is warned
+    once for each alternative.
+    """
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+        self._passed: dict[Hashable, bool] = {}
+        self._warned: set[str] = set()
+
+    def passes(
+        self, key: Hashable, name: str, problem: object, compare: Callable[[], bool | None]
+    ) -> bool:
+        """Return whether the kernel of the alternative `name` may answer calls with this key.
+
+        `compare` is called until it returns whether the results agree. It returns None if the
+        kernel refused the call, or if memory is short.
+        """
+        known = self._passed.get(key)
+        if known is not None:
+            return known
+        known = compare()
+        if known is None:
+            return False
+        if len(self._passed) >= _LIMIT:
+            self._passed.clear()
+        self._passed[key] = known
+        if not known and name not in self._warned:
+            self._warned.add(name)
+            warn(
+                f"the C++ kernel of {name!r} does not give the result of its Python form for "
+                f"{self._operation} {problem}; bestof calls the Python form, which is right but "
+                f"takes some 20 microseconds more a call; please report this with your processor "
+                f"and the versions of bestof and torch"
+            )
+        return known
+
+
+def agree(
+    native: Callable[..., Any],
+    by_python: Callable[..., Any],
+    operands: Operands,
+    tolerance: Callable[..., Tensor],
+    fixed: Sequence[int] = (),
+) -> bool | None:
+    """Return whether both functions give the same for operands, and for copies of them elsewhere.
+
+    They return a tensor or a tuple of tensors. `tolerance` returns how far elements may be apart:
+    (operands) -> tensor that broadcasts to each result. `fixed` are the places of operands that
+    are not copied. Returns None if `native` refuses, or if memory is short.
+    """
+    try:
+        first = native(*operands)
+        if first is None:
+            return None
+        expected, apart = by_python(*operands), tolerance(*operands)
+        if not _is_close(first, expected, apart):
+            return False
+        elsewhere = tuple(
+            _moved(x, 2 * place + 1) if isinstance(x, Tensor) and place not in fixed else x
+            for place, x in enumerate(operands)
+        )
+        second = native(*elsewhere)
+        return None if second is None else _is_close(second, expected, apart)
+    except (RuntimeError, KernelError, MemoryError):  # memory is short, of the copies for example
+        reraise_from_outside()
+        return None
+
+
+def _is_close(got: Any, expected: Any, tolerance: Tensor) -> bool:
+    if not isinstance(expected, Tensor):
+        pairs = zip(got, expected, strict=True)
+        return all(_is_close(one, other, tolerance) for one, other in pairs)
+    if got.shape != expected.shape or got.stride() != expected.stride():
+        return False
+    near = ((got - expected).abs() <= tolerance) & tolerance.isfinite()
+    return bool((near | (got == expected) | (got.isnan() & expected.isnan())).all())
+
+
+def _moved(tensor: Tensor, by: int) -> Tensor:
+    """Return a copy of the same strides that begins `by` elements into its storage.
+
+    Memory around and between its elements is NaN, so that a kernel that reads there is found.
+    """
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in axes)
+    if span > _SPARSE * tensor.numel():
+        return tensor
+    storage = torch.full((span + 2 * by,), torch.nan, dtype=tensor.dtype, device="cpu")
+    return storage.as_strided(tensor.shape, tensor.stride(), by).copy_(tensor)

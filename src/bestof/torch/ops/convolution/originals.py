@@ -1,0 +1,43 @@
+"""What alternatives use beside their operands: PyTorch's own kernels and packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
+from bestof.torch.ops.originals import kernels_of, keys_of
+
+OPERATORS = ("aten::convolution", "aten::convolution_backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """PyTorch's kernels, which alternatives call past the dispatcher, and the packed weights.
+
+    convolution: (input, weight, bias, stride, padding, dilation, transposed, output_padding,
+    groups)
+        -> output
+    convolution_backward: (grad_output, input, weight, bias_sizes, stride, padding, dilation,
+        transposed, output_padding, groups, output_mask) -> (grad_input, grad_weight, grad_bias);
+        a gradient that the mask excludes is None
+    packed: None if no packed weights are kept
+    """
+
+    convolution: Callable[..., Any]
+    convolution_backward: Callable[..., Any]
+    packed: PackedWeightsCache | None = None
+
+
+def originals(key: str = "CPU") -> Originals:
+    """Return the kernels in place at present for a dispatch key.
+
+    They are PyTorch's own unless something was enabled before. Raises TorchError if PyTorch cannot
+    hand its kernels out.
+    """
+    forward, backward = (
+        partial(one.call_boxed, keys_of(key)) for one in kernels_of(OPERATORS, key)
+    )
+    return Originals(forward, backward)

@@ -1,0 +1,120 @@
+"""A step that several implementations can run, and the choice among them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from bestof.selection import BestOf
+from bestof.torch.plan.layers.frozen_weights import Packed
+
+Runner = Callable[[], object]
+
+
+class Choice:
+    """The alternative that runs one step of a program: the only place where it is kept.
+
+    A choice starts open. It is settled once: by the selector's decision, by a plan file, by a limit
+    of memory, or by verification, which replaces a wrong alternative. All bindings of a program
+    share its choices, and bind to the alternative when they next look.
+
+    is_ordered: whether it holds for every number of threads.
+    """
+
+    def __init__(self, problem: Any) -> None:
+        self.problem = problem
+        self._algorithm: str | None = None
+        self.is_ordered = False
+
+    @property
+    def algorithm(self) -> str | None:
+        """The name of the alternative; None while the choice is open."""
+        return self._algorithm
+
+    def can_run(self, name: str) -> bool:
+        """Return whether an alternative of this name computes the problem at its accuracy."""
+        return bool(self.problem.can_run(name))
+
+    def take(self, decision: str) -> None:
+        """Take the selector's decision, which holds for the number of threads in use now."""
+        self._algorithm = decision
+
+    def settle(self, name: str) -> None:
+        """Order an alternative, in place of an earlier one too, for every number of threads."""
+        self._algorithm, self.is_ordered = name, True
+
+
+class ChosenStep(ABC):
+    """An operation at its place in memory, and the choice of what runs it.
+
+    While the choice is open, each call goes through a selector, which tries the alternatives. Once
+    it is settled, `run` is the chosen alternative itself: a call costs nothing beyond it.
+
+    pytorch: the name of PyTorch's own operator among the alternatives.
+    """
+
+    pytorch: ClassVar[str]
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+
+    @property
+    def problem(self) -> Any:
+        """What is chosen for."""
+        return self.choice.problem
+
+    @property
+    def algorithm(self) -> str | None:
+        """The name of the chosen alternative; None while the choice is open."""
+        return self.choice.algorithm
+
+    @property
+    def run(self) -> Runner:
+        """The function that runs the step."""
+        name = self.algorithm
+        return self.select if name is None else self.runner(name)
+
+    @abstractmethod
+    def runner(self, name: str) -> Runner:
+        """Return the function that runs the step by one alternative."""
+
+    @property
+    @abstractmethod
+    def selector(self) -> BestOf:
+        """The selector of the alternatives."""
+
+    def select(self) -> object:
+        """Run the step by the alternative that the selector tries next."""
+        return self.selector(self)
+
+    def decision(self) -> str | None:
+        """Return the selector's decision; None if it has none yet."""
+        return self.selector.chosen(self.problem)
+
+    @property
+    def packed(self) -> tuple[Packed, ...]:
+        """The weights in layouts of their own that the step holds."""
+        return ()
+
+    @property
+    def raced_bytes(self) -> int:
+        """About the bytes of the weights that are packed for a race."""
+        return 0
+
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to prepare
+        """Prepare all alternatives for a race: packing weights is no part of a call's time."""
+
+    def settle(self, name: str) -> None:
+        """Choose an alternative, and free what only the others need."""
+        self.choice.settle(name)
+        self.learn()
+
+    def learn(self) -> bool:
+        """Take the selector's decision if there is one; return whether the choice is settled."""
+        if self.algorithm is None:
+            decision = self.decision()
+            if decision is None:
+                return False
+            self.choice.take(decision)
+        return True

@@ -1,0 +1,147 @@
+"""A step that a row of an operation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from bestof.selection import BestOf
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.memory import address
+from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.row import Row
+from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+from bestof.torch.rows.row_selector import RowSelector
+from bestof.torch.rows.row_verifier import Expected
+
+
+class RowProblem(NamedTuple):
+    """An operation, and its problem: the same as of eager calls, so that evidence is shared."""
+
+    operation: Operation[Any]
+    problem: Any
+
+    def can_run(self, name: str) -> bool:
+        """Return whether a row of this name computes the problem at its accuracy."""
+        rows = [row for row in self.operation.rows if row.name == name]
+        return any(row.is_tried(self.problem) for row in rows)
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} {self.problem}"
+
+
+class RowStep(ChosenStep):
+    """An operation of `torch.ops` at its place in memory, by whichever of its rows is chosen.
+
+    The selector is that of eager calls.
+
+    operands: returns what rows read, as they were planned. results: where kernels in C++ write; the
+    first is the value of the step. put: takes the value if it lies elsewhere. written: PyTorch's
+    operator, if it writes to the results by itself. done: called behind each run.
+    """
+
+    pytorch: ClassVar[str] = "as is"
+
+    def __init__(
+        self,
+        choice: Choice,
+        rows: RowSelector,
+        operands: Callable[[], list[Any]],
+        results: tuple[Tensor, ...],
+        put: Callable[[Tensor], object],
+        written: Runner | None,
+        done: Runner,
+    ) -> None:
+        super().__init__(choice)
+        self._rows, self._operands, self._results = rows, operands, results
+        self._put_value, self._written, self._done = put, written, done
+        self._runners: dict[str, Runner] = {}
+
+    def runner(self, name: str) -> Runner:
+        """Return the function that runs the step by a row."""
+        found = self._runners.get(name)
+        if found is None:
+            found = self._runners[name] = self._runner(name)
+        return found
+
+    def _runner(self, name: str) -> Runner:
+        written, done = self._written, self._done
+        if name == self.pytorch and written is not None:
+
+            def run_written() -> None:
+                written()
+                done()
+
+            return run_written
+        computed, operands, put = self._computed(self._rows.rows[name]), self._operands, self._put
+
+        def run() -> None:
+            put(computed(operands()))
+            done()
+
+        return run
+
+    @property
+    def selector(self) -> BestOf:
+        """The selector of eager calls."""
+        return self._rows.selector
+
+    def select(self) -> None:
+        """Run the step by the row that the selector tries next."""
+        self._put(self.selector(self.problem.problem, *self._operands()))
+        self._done()
+
+    def decision(self) -> str | None:
+        """Return the selector's decision; None if it has none yet."""
+        return self.selector.chosen(self.problem.problem)
+
+    def complaint(self) -> str | None:
+        """Run the chosen row; return how its results differ from PyTorch's, in words.
+
+        None if nothing is wrong. The operands stay for another run.
+        """
+        name, verifier = self.algorithm, self._rows.verifier
+        if name is None or verifier.trusts(name):
+            return None
+        operands = self._operands()
+        call = (self.problem.problem, *operands)
+        expected = verifier.expect(0, call)
+        assert isinstance(expected, Expected)  # else a GPU computes
+        for one in self._results:
+            one.fill_(float("nan"))
+        got = self._computed(self._rows.rows[name])(operands)
+        # Copies, because all values of an arena share one storage.
+        got = got.clone() if isinstance(got, Tensor) else tuple(one.clone() for one in got)
+        wrong: str | None = verifier.judge(name, 0, call, expected, got).wrong
+        return wrong
+
+    def _computed(self, row: Row[Any]) -> Callable[[list[Any]], Any]:
+        """Return the function from operands to the results of a row.
+
+        A kernel in C++ writes where the results are to lie.
+        """
+        rows, results = self._rows, self._results
+        by_function = partial(row.function, rows.original, self.problem.problem)
+        if row.compiled is None or not results:
+            return lambda operands: by_function(*operands)
+        make, kernels = partial(row.compiled, self.problem.problem), list[Native | None]()
+        into = [one.data_ptr() for one in results]
+        made = results if len(results) > 1 else results[0]
+
+        def by_kernel(operands: list[Any]) -> Any:
+            if not kernels:
+                kernels.append(make(*operands))
+            native, tensors = kernels[0], operands[: len(operands) - rows.operation.others]
+            if native is not None and native.write(list(map(address, tensors)), into):
+                return made
+            return by_function(*operands)  # memory is short, or it needs packed operands
+
+        return by_kernel
+
+    def _put(self, computed: Any) -> None:
+        value = computed if isinstance(computed, Tensor) else computed[0]
+        if not self._results or value is not self._results[0]:
+            self._put_value(value)

@@ -1,0 +1,1 @@
+"""What concerns the whole process: memory, threads, data loading, layouts and ranks."""

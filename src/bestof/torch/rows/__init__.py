@@ -1,0 +1,1 @@
+"""The rows of an operation, chosen: what eager calls and plans share."""

@@ -1,0 +1,31 @@
+"""For which problems a search leaves a row out that could run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bestof.torch.ops.operation import Operation
+from bestof.torch.ops.row import Row
+
+
+class LeftOut:
+    """Tells why a row is not tried for a problem. It is tried for at most `row.shapes` of them.
+
+    The selector asks when it opens a problem, with its lock held.
+    """
+
+    def __init__(self, operation: Operation[Any], row: Row[Any]) -> None:
+        self._operation, self._row = operation, row
+        self._problems: set[Any] = set()
+
+    def __call__(self, problem: Any) -> str | None:
+        """Return why the row is not tried, or None if it is; remember the problem then."""
+        row = self._row
+        if not row.promising(problem):
+            return self._operation.unpromising(row, problem)
+        if row.shapes is None or problem in self._problems:
+            return None
+        if len(self._problems) >= row.shapes:
+            return f"its library keeps a kernel for each shape, and has {row.shapes}"
+        self._problems.add(problem)
+        return None

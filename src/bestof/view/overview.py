@@ -1,0 +1,160 @@
+"""The one screen of a report: a row for each layer or problem, the dearest first."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from bestof.selection.duration import duration
+from bestof.selection.reports.overview import Net, Row, net, overview
+from bestof.selection.reports.report import Report, Run
+from bestof.view.columns import columns
+from bestof.view.printable import printable
+from bestof.view.quantity import plural, ratio
+from bestof.view.words import NOTHING
+
+ROWS = 25
+"""Rows of one screen."""
+
+_FOOTNOTES = 4  # remarks below the table; `--all` shows the others
+_NAME = "layer or problem"
+_NUMBERS = ("calls", "before", "after", "gain", "saved", "")
+_END = re.compile(r"( \+\d+)?( \([^()]*\))?$")  # of a name, see `names_of`
+_NARROWEST = 16  # columns of a name
+
+
+def overview_text(report: Report, width: int | None = None, most: int | None = None) -> str:
+    """Return the table of a report below its title, and the net line.
+
+    width: of the lines, in columns (None: 100). most: the rows that are shown (None: all).
+    """
+    rows = overview(report)
+    lines = [] if report.run is None else [*run_lines(report.run), ""]
+    if not rows:
+        return "\n".join([*lines, NOTHING])
+    lines += table_lines(rows, width or 100, most)
+    lines += ["", *net_lines(net(report)), *_unsettled(rows)]
+    lines.append("--explain-words explains the words, --all shows every alternative")
+    return "\n".join(lines)
+
+
+def run_lines(run: Run) -> list[str]:
+    """Return the program and its duration; then the date, versions and processor."""
+    try:
+        began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, OSError, ValueError):  # a saved report may hold any number
+        began = "at an unknown date"
+    return [
+        f"{printable(run.program)} ran {duration(run.seconds)}",
+        printable(", ".join([began, *run.versions, run.host])),
+    ]
+
+
+def table_lines(rows: Sequence[Row], width: int, most: int | None) -> list[str]:
+    """Return the table of rows of an overview, with footnotes; `most` as for `overview_text`."""
+    shown = rows[:most]
+    notes: dict[str, int] = {}
+    numbers = [_numbers(row) for row in shown]
+    kept = [place for place, _ in enumerate(_NUMBERS) if any(row[place] for row in numbers)]
+    middle = [max(len(_NUMBERS[place]), *(len(row[place]) for row in numbers)) for place in kept]
+    room = max(2 * _NARROWEST, width - sum(middle) - 2 * len(middle) - 2)
+    chosen = [printable(chosen_text(row)) + _marks(row, notes) for row in shown]
+    names = [printable(name) for name in names_of(rows)[: len(shown)]]
+    # The longer column gives way, but not below half of the room.
+    for_chosen = min(
+        max(map(len, ["chosen", *chosen])), max(room // 2, room - max(map(len, names)))
+    )
+    table = [
+        [
+            _cut_name(name, max(room - for_chosen, len(_NAME))),
+            *(row[place].rjust(wide) for place, wide in zip(kept, middle, strict=True)),
+            cut(picked, for_chosen),
+        ]
+        for name, row, picked in zip(names, numbers, chosen, strict=True)
+    ]
+    titles = [_NUMBERS[place].rjust(wide) for place, wide in zip(kept, middle, strict=True)]
+    lines = columns([_NAME, *titles, "chosen"], table, left=len(kept) + 2)
+    hidden = len(rows) - len(shown)
+    if hidden:
+        lines.append(f"… and {hidden:,} more, which take less time")
+    if any(row.noisy for row in shown):
+        lines.append("~ noisy: another alternative may be faster; the next run verifies it early")
+    return [*lines, *(f"[{number}] {printable(note)}" for note, number in notes.items())]
+
+
+def _numbers(row: Row) -> tuple[str, ...]:
+    return (
+        f"{row.calls:,}" if row.calls else "",
+        duration(row.before),
+        duration(row.after),
+        ratio(row.gain),
+        duration(row.saved) if row.calls and row.chosen else "",
+        "~" if row.noisy else "",
+    )
+
+
+def _marks(row: Row, notes: dict[str, int]) -> str:
+    """Return the number of a row's footnote, and add the footnote to `notes` if it is new."""
+    note = row.remark
+    if note is None or (note not in notes and len(notes) >= _FOOTNOTES):
+        return ""
+    return f" [{notes.setdefault(note, len(notes) + 1)}]"
+
+
+def _cut_name(name: str, width: int) -> str:
+    """Return the name, shortened before the number of like modules and the selector, if these
+    leave room."""
+    end = _END.search(name)
+    ending = "" if end is None or len(end[0]) > width // 2 else end[0]
+    return cut(name[: len(name) - len(ending)], width - len(ending)) + ending
+
+
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Return a name for each row: the modules that met it, or else the selector and the problem.
+
+    If rows share a module, the selector tells them apart, or else the problem.
+    """
+    names = [_places(row.places) or " ".join(row.key) for row in rows]
+    for part in (0, 1):
+        twice = {name for name, count in Counter(names).items() if count > 1}
+        names = [
+            f"{name.split(' (')[0]} ({row.key[part]})" if name in twice else name
+            for name, row in zip(names, rows, strict=True)
+        ]
+    return names
+
+
+def chosen_text(row: Row) -> str:
+    """Return what was chosen: inside a group, what was chosen for each of its parts."""
+    if row.chosen is None:
+        return "unsettled"
+    inside = tuple(dict.fromkeys(row.inside)) if len(set(row.inside)) == 1 else row.inside
+    return ", ".join(inside) or row.chosen
+
+
+def net_lines(total: Net) -> list[str]:
+    """Return what the decisions saved, less what tuning cost."""
+    saved = f"saved {duration(total.saved)} in {plural(total.calls, 'settled call')}"
+    cost = f"tuning cost {duration(total.tuning)} in {plural(total.trials, 'trial')}"
+    if total.calls and total.trials:
+        return [f"{saved}, {cost}: net {duration(total.seconds)}"]
+    return [f"{saved}, without a trial"] if total.calls else [cost] if total.trials else []
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text, with an ellipsis in its middle if it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _unsettled(rows: Sequence[Row]) -> list[str]:
+    count = sum(row.chosen is None for row in rows)
+    return [f"{plural(count, 'row')} unsettled: the search goes on"] if count else []
+
+
+def _places(places: Sequence[str]) -> str:
+    return f"{places[0]} +{len(places) - 1}" if len(places) > 1 else "".join(places)

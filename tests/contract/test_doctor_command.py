@@ -1,0 +1,92 @@
+"""`bestof doctor` on real scripts that are in a trap."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestof.doctor.table import traps
+
+# Its clock is moved by hand: a step is twice as slow unless the optimizer is fused. The load of the
+# machine decides nothing, and neither do the other traps that are measured by steps.
+SCRIPT = """
+import torch
+from bestof.doctor import table
+from bestof.recipe import step_clock
+
+now = 0.0
+step_clock.perf_counter = lambda: now
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.Adam(model.parameters())
+print("words of the script")
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(3, 8)).sum().backward()
+    now += 0.2 if optimizer.param_groups[0]["fused"] else 0.4
+    optimizer.step()
+"""
+
+
+def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bestof", "doctor", *arguments],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["trap"]: one for one in report["findings"]}
+
+
+def test_a_trap_of_a_script_is_measured_on_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = doctor(tmp_path, "--json", "--seconds", "30", "train.py")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["steps"] > 3
+    found = by_name(report)
+    measured = [one.name for one in traps(True) if one.name != "slow kernels"]
+    assert set(measured) <= found.keys()
+    optimizer = found["optimizer not fused"]
+    assert optimizer["caught"] is True
+    assert optimizer["factor"] == pytest.approx(2.0)
+    assert optimizer["cure"] == "Adam(..., fused=True)"
+    assert found["threads"]["caught"] is False  # the clock does not depend on threads
+    assert found["two OpenMP runtimes"]["caught"] is not None
+
+
+@pytest.mark.long
+def test_without_a_script_the_machine_is_examined(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--seconds", "5")
+    assert done.returncode == 0, done.stderr
+    assert "examining a small training on this machine" in done.stderr
+    assert "that were looked for" in done.stdout
+    assert "emulated half types" in done.stdout
+    assert "optimizer not fused" not in done.stdout  # a trap of programs
+    assert max(map(len, done.stdout.splitlines())) <= 140
+    assert "\x1b" not in done.stdout
+
+
+def test_a_script_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("raise ValueError('the data are missing')\n")
+    done = doctor(tmp_path, "fails.py")
+    assert done.returncode == 1
+    assert "the data are missing" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_script_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "missing.py")
+    assert done.returncode == 2
+    assert "cannot run 'missing.py'" in done.stderr

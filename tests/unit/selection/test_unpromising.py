@@ -1,0 +1,97 @@
+"""Alternatives that could run and are not worth a trial: left out, told so, and taken by orders."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import pytest
+from fake_program import Program
+
+from bestof import Alternative, BestOf
+from bestof.errors import InvalidArgument, NoAlternative
+from bestof.selection.policies import Fixed
+from bestof.selection.store.memory import MemoryStore
+
+WHY = "estimated at 3.1 times the cheapest"
+
+
+def alternatives(program: Program) -> list[Any]:
+    return [
+        ("first", program.function("first", 2.0)),
+        ("second", program.function("second", 1.0)),
+        Alternative("slow", program.function("slow", 5.0), unpromising=lambda problem: WHY),
+        Alternative(
+            "unable",
+            program.function("unable", 1.0),
+            supports=lambda problem: False,
+            unpromising=lambda problem: "never asked: it cannot run",
+        ),
+    ]
+
+
+def rows(selector: BestOf) -> list[tuple[str, str | None]]:
+    return [(one.status, one.reason) for one in selector.explain(1).alternatives]
+
+
+def test_it_is_left_out_and_the_report_says_why(program: Program) -> None:
+    selector = program.selector(alternatives(program))
+    selector(1)
+    assert rows(selector)[2:] == [("left out", WHY), ("not applicable", None)]
+    for _ in range(8):
+        selector(1)
+    assert set(program.taken()) == {"first", "second"}
+    assert rows(selector) == [
+        ("measured", None),
+        ("chosen", None),
+        ("left out", WHY),
+        ("not applicable", None),
+    ]
+    assert f"slow    left out: {WHY}" in str(selector.report())
+
+
+def test_an_order_takes_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    store.pin("it", "slow")
+    monkeypatch.setenv("BESTOF_FORCE", "forced=slow")
+    for selector, source in (
+        (program.selector(alternatives(program), store=store), "pinned"),
+        (program.selector(alternatives(program), name="forced"), "forced"),
+        (program.selector(alternatives(program), policy=Fixed("slow")), "forced"),
+    ):
+        assert [selector(1) for _ in range(3)] == ["slow"] * 3
+        report = selector.explain(1)
+        assert (report.decision, report.source, selector.trials) == ("slow", source, 0)
+
+
+def test_an_order_does_not_take_what_cannot_run(program: Program) -> None:
+    selector = program.selector(alternatives(program), policy=Fixed("unable"))
+    assert selector(1) == "first"
+
+
+def test_all_that_can_run_are_tried_if_none_is_promising(program: Program) -> None:
+    doubtful = [
+        Alternative(name, program.function(name, seconds), unpromising=lambda problem: WHY)
+        for name, seconds in (("a", 2.0), ("b", 1.0))
+    ]
+    selector = program.selector(doubtful)
+    for _ in range(5):
+        selector(1)
+    assert selector.explain(1).decision == "b"
+    unable = Alternative("none", program.function("none", 1.0), supports=lambda problem: False)
+    with pytest.raises(NoAlternative):
+        program.selector([unable])(1)
+
+
+def test_a_copy_keeps_an_ordered_one(program: Program) -> None:
+    store = MemoryStore()
+    store.pin("it", "slow")
+    selector = program.selector(alternatives(program), store=store)
+    selector(1)  # one call: the decision is not verified yet
+    again = copy(selector)
+    assert again(1) == "slow"
+
+
+def test_it_must_be_a_callable(program: Program) -> None:
+    with pytest.raises(InvalidArgument, match="unpromising: expected a callable; got str"):
+        program.selector([Alternative("a", len, unpromising="slow")])  # type: ignore[arg-type]

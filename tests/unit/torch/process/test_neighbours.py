@@ -1,0 +1,156 @@
+"""Waiting threads sleep soon while other processes want the same processors."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import bestof.torch as integration
+from bestof.torch.process import idle_team
+from bestof.torch.process import neighbours as module
+from bestof.torch.process.idle_team import IdleTeam, can_help
+from bestof.torch.process.neighbours import Neighbours
+from bestof.torch.process.openmp import is_gcc, runtimes
+
+pytestmark = pytest.mark.skipif(
+    not any(map(is_gcc, runtimes())), reason="needs GCC's OpenMP, on Linux"
+)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    yield
+    integration.disable()
+    for _ in range(500):  # threads end a moment later
+        if not named("bestof-idle-team") and not named("bestof-neighbours"):
+            return
+        time.sleep(0.01)
+    raise AssertionError("a thread was left")
+
+
+def named(name: str) -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == name]
+
+
+def tasks() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_with_the_team_there_are_more_threads_than_processors() -> None:
+    torch.ones(1 << 20).add_(1)  # makes the team of this thread
+    team, before = IdleTeam(), tasks()
+    team.begin()
+    team.begin()  # nothing more
+    assert team.begun
+    assert tasks() > len(os.sched_getaffinity(0))
+    assert tasks() >= before + 2
+    team.end()
+    team.end()
+    assert not team.begun
+    for _ in range(500):
+        if tasks() <= before:
+            return
+        time.sleep(0.01)
+    raise AssertionError("threads of the team were left")
+
+
+def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_help()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert not can_help()
+    watching = Neighbours()
+    watching.watch()
+    assert not named("bestof-neighbours")
+
+
+def test_no_team_is_begun_where_threads_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_team, "room_for_tasks", lambda: 20)
+    team = IdleTeam()
+    team.begin()
+    assert not team.begun
+    monkeypatch.setattr(idle_team, "room_for_tasks", lambda: 2000)
+    team.begin()
+    assert team.begun
+    team.end()
+
+
+def test_the_team_comes_and_goes_with_the_neighbours() -> None:
+    watching, before = Neighbours(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        watching.look(0.03)
+        assert not watching.team.begun
+        watching.look(0.5)
+        assert watching.team.begun
+        watching.look(0.03)
+        assert watching.team.begun  # between both bounds, nothing is changed
+        watching.look(0.0)
+        assert not watching.team.begun
+        torch.set_num_threads(1)
+        watching.look(0.5)
+        assert not watching.team.begun  # one thread waits for no other
+    finally:
+        torch.set_num_threads(before)
+        watching.leave()
+
+
+def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+    shares: list[float] = []
+    delays = iter([{"1": 0, "2": 7}, {"1": 10**12, "3": 5}])
+    monkeypatch.setattr(module, "PERIOD", 0.01)
+    monkeypatch.setattr(module, "_delays", lambda: next(delays, {}))
+    watching = Neighbours()
+
+    def look(waited: float) -> None:
+        shares.append(waited)
+        looked.set()
+
+    monkeypatch.setattr(watching, "look", look)
+    stop = threading.Event()
+    thread = threading.Thread(target=watching._run, args=(stop,))
+    thread.start()
+    assert looked.wait(60)
+    stop.set()
+    thread.join()
+    assert shares[0] > 0.1  # 1,000 s within some milliseconds, and nothing of the other threads
+    assert all(share == 0 for share in shares[1:])
+
+
+def test_this_system_tells_how_long_threads_have_waited() -> None:
+    delays = module._delays()
+    assert str(os.getpid()) in delays
+    assert min(delays.values()) >= 0
+
+
+def test_enable_watches_and_disable_leaves() -> None:
+    integration.enable({"threads": {"neighbours": False}})
+    assert not named("bestof-neighbours")
+    integration.enable()
+    integration.enable()
+    assert len(named("bestof-neighbours")) == 1
+    integration.disable()
+    with integration.enabled():  # a block starts no thread
+        assert len([one for one in named("bestof-neighbours") if one.is_alive()]) <= 1
+    integration.enable()
+    assert len(named("bestof-neighbours")) == 1
+
+
+def test_a_forked_process_starts_anew() -> None:
+    watching = Neighbours()
+    watching.watch()
+    watching.look(1.0)
+    stop, team = watching._stop, watching.team
+    watching.forget()  # what a fork calls in the child, where no thread of the parent exists
+    assert watching._stop is None
+    assert not watching.team.begun
+    assert stop is not None
+    stop.set()
+    team.end()

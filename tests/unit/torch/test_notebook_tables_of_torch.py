@@ -1,0 +1,25 @@
+"""What notebooks show of summaries and plans."""
+
+from __future__ import annotations
+
+import torch
+
+import bestof.torch as bt
+from bestof.torch.summary import PassSummary, Summary
+
+
+def test_a_summary_is_a_table_with_its_sums() -> None:
+    row = PassSummary("forward", "<i3>", "im2row", 2.0, 0.5, 7)
+    table = Summary(1, (row,), 10.5, 1.25, 4, left_out=(("product", "no kernel"),))._repr_html_()
+    for text in ("&lt;i3&gt;", "im2row", "2.00 s", "500 ms", "saved 10.5 s, tuning cost 1.25 s"):
+        assert text in table
+    assert "product stays PyTorch&#x27;s own: no kernel" in table
+
+
+def test_the_explanation_of_a_plan_is_a_table() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    plan = bt.optimize(model, torch.randn(2, 8))
+    explained = plan.explain()
+    table = explained._repr_html_()
+    assert all(step.problem in table for step in explained.steps)
+    assert f"in {len(explained.steps)} steps" in table

@@ -1,0 +1,174 @@
+"""The one screen of a report: a row for each layer, the dearest first, in numbers that agree."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from bestof import view
+from bestof.selection.reports.overview import net, overview
+from bestof.selection.reports.report import (
+    AlternativeReport,
+    Moment,
+    ProblemReport,
+    Report,
+    Run,
+    SelectorReport,
+    report_from_dict,
+)
+from bestof.view.overview import cut, names_of
+from bestof.view.words import WORDS, explained_words
+
+RUN = Run("train.py", 40.0, 1.7e9, "a processor, 2 cpus", ("torch 2.13.0",), (Moment(1, 2, 3, 4),))
+
+
+def timed(
+    problem: str, before: float, after: float, calls: int = 0, *places: str, noisy: bool = False
+) -> ProblemReport:
+    """A problem whose first alternative, `as is`, lost to `fast`."""
+    rows = (
+        AlternativeReport("as is", "measured", before, None, 3, 1.0),
+        AlternativeReport("fast", "chosen", after, None, 3, before / after),
+        AlternativeReport("slow", "left out", reason="estimated slower"),
+    )
+    return ProblemReport(
+        problem, "fast", "measured", rows, noisy=noisy, settled_calls=calls, places=places
+    )
+
+
+def layer(problem: str, *inner: tuple[str, str]) -> ProblemReport:
+    rows = (
+        AlternativeReport("joint", "measured", 0.9, None, 3, 1.0),
+        AlternativeReport("apart", "chosen", 0.6, None, 3, 1.5, None, inner),
+    )
+    return ProblemReport(problem, "apart", "measured", rows)
+
+
+REPORT = Report(
+    (
+        SelectorReport("layer", 2, (layer("a", ("pass", "a"), ("pass", "b")),), 6, 4.5, 0.5),
+        SelectorReport(
+            "pass",
+            1,
+            (
+                timed("a", 0.4, 0.3, 20, "conv1"),
+                timed("b", 0.4, 0.2, 18, "conv1", noisy=True),
+                timed("alone", 0.5, 0.25, 8, "head", "tail"),
+            ),
+            9,
+            2.0,
+            0.25,
+        ),
+    ),
+    RUN,
+)
+
+
+def test_a_layer_is_one_row_with_what_was_chosen_inside() -> None:
+    first, second = overview(REPORT)
+    assert first.key == ("layer", "a")
+    assert (first.places, first.inside, first.calls) == (("conv1",), ("fast", "fast"), 18)
+    assert (first.noisy, second.noisy) == (True, False)
+    assert second.key == ("pass", "alone")
+    assert [row.saved for row in (first, second)] == pytest.approx([18 * 0.3, 8 * 0.25])
+
+
+def test_the_net_is_the_sum_of_the_rows_less_tuning() -> None:
+    total = net(REPORT)
+    assert total.saved == pytest.approx(sum(row.saved for row in overview(REPORT)))
+    assert total.seconds == pytest.approx(18 * 0.3 + 8 * 0.25 - 0.75)
+    text = view.render(REPORT)
+    assert "saved 7.40 s in 26 settled calls, tuning cost 750 ms in 15 trials: net 6.65 s" in text
+
+
+def test_the_dearest_comes_first_and_hidden_rows_are_counted() -> None:
+    problems = tuple(timed(f"p{i}", 0.2, 0.1, i) for i in range(1, 31))
+    text = view.render(Report((SelectorReport("s", 1, problems),)), most=10)
+    names = re.findall(r"^s p(\d+)", text, re.MULTILINE)
+    assert names == [str(i) for i in range(30, 20, -1)]
+    assert "… and 20 more" in text
+    assert len(text.splitlines()) < 20
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_lines_fit(width: int) -> None:
+    long = timed("x" * 300, 0.2, 0.1, 7, *(f"block.{i}.convolution" * 3 for i in range(3)))
+    report = Report((*REPORT.selectors, SelectorReport("long", 1, (long,))))
+    table = view.render(report, width=width).split("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= max(width, 80)
+    assert re.search(r" \+2 ", table)  # the count of like modules is never cut
+
+
+def test_rows_that_share_a_module_are_told_apart() -> None:
+    rows = overview(
+        Report(
+            (
+                SelectorReport("product", 1, (timed("p", 0.2, 0.1, 1, "attention"),)),
+                SelectorReport("softmax", 1, (timed("s", 0.2, 0.1, 1, "attention"),)),
+            )
+        )
+    )
+    assert names_of(rows) == ["attention (product)", "attention (softmax)"]
+
+
+def test_what_could_run_is_not_called_inapplicable() -> None:
+    text = view.render(REPORT, whole=True)
+    assert "left out: estimated slower" in text
+    assert "not applicable" not in text
+
+
+def test_noise_is_marked_and_a_faster_rival_explained() -> None:
+    rows = (
+        AlternativeReport("as is", "measured", 1.0, None, 9, 1.0),
+        AlternativeReport("early", "pruned", 0.5, None, 2, 2.0),
+        AlternativeReport("won", "chosen", 0.8, None, 9, 1.25),
+    )
+    problem = ProblemReport("p", "won", "measured", rows, noisy=True)
+    text = view.render(Report((SelectorReport("s", 1, (problem,)),)))
+    assert "~  won [1]" in text
+    assert "[1] early is 38% faster by its 2 trials" in text
+    assert "~ noisy: " in text
+
+
+@pytest.mark.parametrize(
+    ("source", "trials", "seconds", "said"),
+    [
+        ("forced", 9, 0.5, "by order"),
+        ("measured", 9, 0.95, "a near-tie"),
+        ("measured", 9, 0.5, "times vary"),
+        ("measured", 9, 1.5, None),
+    ],
+)
+def test_the_remark_says_why_the_fastest_was_not_chosen(
+    source: str, trials: int, seconds: float, said: str | None
+) -> None:
+    rows = (
+        AlternativeReport("won", "chosen", 1.0, None, 9, 1.0),
+        AlternativeReport("other", "measured", seconds, None, trials, 1.0),
+    )
+    remark = ProblemReport("p", "won", source, rows).remark
+    assert remark is None if said is None else remark is not None and said in remark
+
+
+def test_the_json_holds_everything() -> None:
+    assert report_from_dict(json.loads(view.render(REPORT, "json"))) == REPORT
+
+
+def test_a_title_names_program_time_versions_and_processor() -> None:
+    title = view.render(REPORT).splitlines()[:2]
+    assert title[0] == "train.py ran 40.0 s"
+    assert title[1].endswith("torch 2.13.0, a processor, 2 cpus")
+
+
+def test_every_status_and_heading_is_explained() -> None:
+    known = " ".join(word for word, _ in WORDS)
+    for word in ("left out", "not applicable", "pruned", "noisy", "before", "after", "gain", "net"):
+        assert word in known
+    assert max(map(len, explained_words().splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("text", "width", "shown"), [("abc", 3, "abc"), ("abcdef", 5, "ab…ef")])
+def test_cut(text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
