@@ -50,15 +50,8 @@ def enable(config=None):
     torch.enabled = True if config is None else config["kernel"]["accuracy"]
     if hasattr(torch, "breaks"):
         raise RuntimeError("fake refusal")
-row = types.SimpleNamespace(
-    name="forward", problem="p", chosen="winograd4", seconds_as_is=2.0, seconds_chosen=1.0, calls=7,
-    rare=False
-)
 integration.enable = enable
-integration.summary = lambda: types.SimpleNamespace(
-    layers=int("torch" in sys.modules), passes=(row,), seconds_saved=7.0,
-    seconds_tuning=0.5, trials={trials}, keeps_freed=True, left_out=(), threads=None
-)
+integration.summary = lambda: types.SimpleNamespace(keeps_freed=True, left_out=(), threads=None)
 sys.modules["bestof.torch"] = integration
 orders = types.ModuleType("bestof.torch.enable")
 def order_accuracy(level):
@@ -78,7 +71,6 @@ class Bestof:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.selectors = 0
-        self.trials = 4
 
     def write(self, name: str, text: str | bytes) -> Path:
         """A file in the folder."""
@@ -91,9 +83,7 @@ class Bestof:
         self, *arguments: str, stdin: bytes = b"", flags: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[bytes]:
         """Run `bestof` with these arguments, and the interpreter with these flags."""
-        driver = DRIVER.replace("{selectors}", str(self.selectors)).replace(
-            "{trials}", str(self.trials)
-        )
+        driver = DRIVER.replace("{selectors}", str(self.selectors))
         path = self.write(".driver/bestof", driver)
         return self._run([sys.executable, *flags, str(path), *arguments], stdin)
 
