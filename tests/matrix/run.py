@@ -95,6 +95,8 @@ def main() -> None:
     parser.add_argument("--suite", action="append", help="tests to run (default: bestof.torch's)")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if not options.wheel.is_file():
+        parser.error(f"--wheel: there is no file {str(options.wheel)!r}; build it first")
     FOLDER.mkdir(parents=True, exist_ok=True)
     failed = []
     for release in options.releases:
