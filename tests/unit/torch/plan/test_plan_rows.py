@@ -173,6 +173,7 @@ def test_operands_in_the_arena_are_told_from_results() -> None:
 
 
 def test_a_kernel_that_writes_nothing_gives_way() -> None:
+    bestof.use_policy("fixed:native")
     softmax = next(one for one in table.OPERATIONS if one.name == "softmax")
     rows = row_selector(softmax).rows
 
@@ -181,7 +182,6 @@ def test_a_kernel_that_writes_nothing_gives_way() -> None:
             return len(operands) == len(results) == 1
 
     rows["native"] = replace(rows["native"], compiled=lambda *_: Idle())
-    bestof.use_policy("fixed:native")
     x = numbers(512, 1024)
     with pytest.warns(BestofWarning, match="PyTorch's own kernel takes its place"):
         plan = bt.optimize(Function(lambda x: torch.softmax(x, -1)).eval(), (x,))
@@ -190,6 +190,7 @@ def test_a_kernel_that_writes_nothing_gives_way() -> None:
 
 
 def test_a_kernel_that_refuses_is_replaced_by_the_function() -> None:
+    bestof.use_policy("fixed:native")
     softmax = next(one for one in table.OPERATIONS if one.name == "softmax")
     rows = row_selector(softmax).rows
 
@@ -198,7 +199,6 @@ def test_a_kernel_that_refuses_is_replaced_by_the_function() -> None:
             return not (operands and results)
 
     rows["native"] = replace(rows["native"], compiled=lambda *_: Refusing())
-    bestof.use_policy("fixed:native")
     x = numbers(512, 1024)
     plan = bt.optimize(Function(lambda x: torch.softmax(x, -1)).eval(), (x,))
     assert algorithms(plan, x)["softmax 512x1024 axis=1"] == "native"

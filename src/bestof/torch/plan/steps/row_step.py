@@ -108,10 +108,10 @@ class RowStep(ChosenStep):
             return None
         operands = self._operands()
         call = (self.problem.problem, *operands)
+        for one in self._results:  # before: PyTorch counts a write to any value of the arena
+            one.fill_(float("nan"))
         expected = verifier.expect(0, call)
         assert isinstance(expected, Expected)  # else a GPU computes
-        for one in self._results:
-            one.fill_(float("nan"))
         got = self._computed(self._rows.rows[name])(operands)
         # Copies, because all values of an arena share one storage.
         got = got.clone() if isinstance(got, Tensor) else tuple(one.clone() for one in got)
