@@ -196,7 +196,7 @@ def test_attention(kind: Any, fault: str, dtype: torch.dtype) -> None:
     class Planted(kind):  # type: ignore[misc]  # one of two classes
         def __init__(self) -> None:
             super().__init__()
-            first, native = self.rows
+            first, native, *_ = self.rows
 
             def function(*given: Any) -> Any:
                 results = list(first.function(*given))
