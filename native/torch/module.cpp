@@ -8,7 +8,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "convolution_shim.h"
 #include "cpp_kernel.h"
 #include "gradients.h"
 #include "guards.h"
@@ -29,20 +28,13 @@ PyObject* owned(nb::handle object) {
   return object.inc_ref().ptr();
 }
 
-void make_convolutions(shim::ConvolutionShim* shim, nb::callable to_tensors, nb::callable to_handle,
-                       nb::callable forward, nb::callable backward, nb::dict kept,
-                       nb::list first_only) {
-  new (shim) shim::ConvolutionShim({owned(to_tensors), owned(to_handle)}, owned(forward),
-                                   owned(backward), owned(kept), owned(first_only));
-}
-
 // `operators` are names without `aten::`, with the kinds of their arguments and the number of their
 // results. `kernels` are objects of torch.library.get_kernel in the same order. Returns None if the
 // kernels cannot be called from here.
 std::unique_ptr<shim::OperatorShim> make_operators(
     nb::callable to_tensors, nb::callable to_handle, nb::callable answer,
     const std::vector<std::tuple<std::string, std::string, int>>& operators, nb::list kernels,
-    const std::string& rule, double least, nb::list first_only) {
+    const std::string& rule, double least, nb::dict waiting, nb::list first_only) {
   const shim::Rule* found = shim::find_rule(rule.c_str());
   if (found == nullptr || kernels.size() != operators.size())
     throw nb::value_error("expected the name of a rule, and a kernel for each operator");
@@ -59,7 +51,7 @@ std::unique_ptr<shim::OperatorShim> make_operators(
   }
   return std::make_unique<shim::OperatorShim>(
       shim::Conversions{owned(to_tensors), owned(to_handle)}, owned(answer), owned(kernels),
-      std::move(entries), std::move(originals), *found, least, owned(first_only));
+      std::move(entries), std::move(originals), *found, least, owned(waiting), owned(first_only));
 }
 
 // Returns the name of each guard, with whether it is up in this thread.
@@ -232,8 +224,6 @@ NB_MODULE(_shim, module) {
       .def_prop_ro("refused", [](const shim::Shim&) { return shim::Shim::is_refused(); })
       .def("note", &shim::Shim::note, nb::arg(), nb::arg(), nb::arg().none())
       .def_prop_ro("generation", &shim::Shim::generation);
-  nb::class_<shim::ConvolutionShim, shim::Shim>(module, "ConvolutionShim")
-      .def("__init__", make_convolutions);
   nb::class_<shim::OperatorShim, shim::Shim>(module, "OperatorShim")
       .def_prop_ro("asked", &shim::OperatorShim::asked);
   module.def("make_operator_shim", &make_operators);

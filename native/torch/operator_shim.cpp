@@ -9,10 +9,11 @@ namespace shim {
 
 OperatorShim::OperatorShim(Conversions conversions, PyObject* answer, PyObject* kept,
                            std::vector<Operator> operators, std::vector<KernelFunction> originals,
-                           const Rule& rule, double least, PyObject* first_only)
+                           const Rule& rule, double least, PyObject* waiting, PyObject* first_only)
     : Shim(conversions, first_only, rule.places),
       answer_(answer),
       kept_(kept),
+      waiting_(waiting),
       operators_(std::move(operators)),
       originals_(std::move(originals)),
       rule_(rule),
@@ -22,6 +23,7 @@ OperatorShim::~OperatorShim() {
   take_out();
   Py_XDECREF(answer_);
   Py_XDECREF(kept_);
+  Py_XDECREF(waiting_);
 }
 
 bool OperatorShim::put_in(const char* key) {
@@ -57,17 +59,20 @@ bool OperatorShim::answer(OperatorCall& call) {
   look.add(threads);
   look.add(level_.load(std::memory_order_relaxed));
   if (rule_.by_inference) look.add(is_inference());
+  const bool is_training = rule_.by_training && stable::aoti_torch_grad_mode_is_enabled();
+  if (rule_.by_training) look.add(is_training);
   if (!call.describe(look)) return false;
   Known* known = rule_.until_asked == 0 ? known_.find(look) : known_.meet(look);
   bool is_refused = false;
   if (known == nullptr) {
-    if (known_.is_full()) return false;  // of other looks
+    if (!rule_.asks_when_full && known_.is_full()) return false;  // of other looks
   } else if (known->generation.load(std::memory_order_acquire) != generation()) {
     if (known->met.load(std::memory_order_relaxed) < rule_.until_asked) {
       known->met.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
-  } else if (!is_sampled(*known)) {
+    // The length of a dict is one word, so it can be read without Python's lock.
+  } else if (!(is_training && PyDict_GET_SIZE(waiting_) > 0) && !is_sampled(*known)) {
     known->count();
     const Native* native = known->native.load(std::memory_order_acquire);
     if (native == nullptr || wants_first_only()) return false;

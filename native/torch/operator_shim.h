@@ -17,10 +17,11 @@ namespace shim {
 class OperatorShim final : public Shim {
  public:
   // `originals` are PyTorch's kernels, in the order of the operators; `kept` keeps them. `least` is
-  // in the units of the rule. The shim takes the references.
+  // in the units of the rule. Python answers every call that records gradients while the dict
+  // `waiting` is not empty. The shim takes the references.
   OperatorShim(Conversions conversions, PyObject* answer, PyObject* kept,
                std::vector<Operator> operators, std::vector<KernelFunction> originals,
-               const Rule& rule, double least, PyObject* first_only);
+               const Rule& rule, double least, PyObject* waiting, PyObject* first_only);
   ~OperatorShim() override;
 
   bool put_in(const char* key) override;
@@ -36,7 +37,7 @@ class OperatorShim final : public Shim {
   uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
 
  private:
-  PyObject *answer_, *kept_;
+  PyObject *answer_, *kept_, *waiting_;
   std::vector<Operator> operators_;
   std::vector<KernelFunction> originals_;
   const Rule& rule_;

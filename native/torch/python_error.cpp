@@ -1,10 +1,8 @@
 #include "python_error.h"
 
-#include <stdexcept>
+#include <exception>
 #include <string>
 #include <utility>
-
-#include "stable_abi.h"
 
 #pragma GCC visibility push(default)
 // Carries Python's exception through PyTorch. PyTorch catches it by this name and takes the first
@@ -48,11 +46,6 @@ void throw_what_is_set() {
   PyErr_Clear();
   Py_XDECREF(text);
   throw python_error(type, value, traceback, std::move(message));
-}
-
-void throw_failure(const char* operation) {
-  const char* why = stable::torch_exception_get_what_without_backtrace();
-  throw std::runtime_error(why == nullptr ? std::string(operation) + " failed" : why);
 }
 
 }  // namespace shim

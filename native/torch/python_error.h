@@ -21,7 +21,4 @@ class Lock {
 // Python's lock.
 [[noreturn]] void throw_what_is_set();
 
-// Throws what PyTorch's last failed function of the stable interface gave as its reason.
-[[noreturn]] void throw_failure(const char* operation);
-
 }  // namespace shim

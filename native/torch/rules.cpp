@@ -115,10 +115,26 @@ bool is_backward(const OperatorCall& call, double least) {
   return is_attention(call, least, 1);
 }
 
-constexpr Rule RULES[] = {{"elements", has_elements, 0, false, 4096},
-                          {"product", is_product, 2, true, 16384},
-                          {"attention", is_forward, 0, false, 4096},
-                          {"attention backward", is_backward, 0, false, 4096}};
+bool is_convolution(const OperatorCall& call, double least) {
+  constexpr int64_t OF_IMAGES = 4;
+  constexpr int TRANSPOSED = 7;  // the place of the argument; a gradient stands before it
+  const auto gradients = static_cast<int>(call.argument(0).whole);
+  const stable::Tensor input = call.tensors()[gradients], weight = call.tensors()[gradients + 1];
+  int64_t dimensions = 0, kernel_dimensions = 0, *sizes = nullptr, *kernel = nullptr;
+  if (stable::aoti_torch_get_dim(input, &dimensions) != 0 || dimensions < 3) return false;
+  if (dimensions == OF_IMAGES && !call.argument(TRANSPOSED + gradients).truth) return true;
+  return stable::aoti_torch_get_sizes(input, &sizes) == 0 &&
+         stable::aoti_torch_get_dim(weight, &kernel_dimensions) == 0 &&
+         stable::aoti_torch_get_sizes(weight, &kernel) == 0 &&
+         elements_of(sizes, dimensions) * elements_of(kernel, kernel_dimensions) >=
+             least * static_cast<double>(sizes[1]);
+}
+
+constexpr Rule RULES[] = {{"elements", has_elements, 0, false, false, false, 4096},
+                          {"product", is_product, 2, true, false, false, 16384},
+                          {"attention", is_forward, 0, false, false, false, 4096},
+                          {"attention backward", is_backward, 0, false, false, false, 4096},
+                          {"convolution", is_convolution, 0, false, true, true, 4096}};
 
 }  // namespace
 

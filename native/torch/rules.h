@@ -18,6 +18,10 @@ struct Rule {
   // Whether a decision depends on whether weights may stay as they are: no gradient is recorded or
   // computed by this thread.
   bool by_inference;
+  // Whether a decision depends on whether gradients are recorded.
+  bool by_training;
+  // Whether Python is asked about calls for which the table has no place left.
+  bool asks_when_full;
   uint64_t places;  // of KnownCalls
 };
 
@@ -28,6 +32,9 @@ struct Rule {
 //     their multiply-adds.
 // "attention": (q, k, v, ...) and "attention backward": (gradient, q, k, v, ...) in these types,
 //     without dropout; the work is the multiply-adds of one of both products.
+// "convolution": (0, arguments of the convolution) or (1, arguments of its backward). All of images
+//     are chosen for, unless they are transposed. The work of others is the multiplications of an
+//     ordinary one of stride 1: each weight meets about every element of a channel.
 const Rule* find_rule(const char* name);
 
 }  // namespace shim

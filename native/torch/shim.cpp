@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "guards.h"
 #include "python_error.h"
 
 namespace shim {
@@ -36,10 +35,6 @@ bool Shim::is_refused() {
 
 bool Shim::is_sampled(Known& known) {
   return known.turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1;
-}
-
-bool Shim::allows_native() const {
-  return !is_deterministic() && !wants_first_only();
 }
 
 void Shim::ask(PyObject* function, Question& question, const Call* call, bool refused) {

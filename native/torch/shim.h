@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "arguments.h"
+#include "conversions.h"
 #include "known_calls.h"
 #include "lent_weights.h"
 
@@ -74,8 +74,6 @@ class Shim {
   // Returns whether the program wants no native kernels at present. The length of a list is one
   // word, so it can be read without Python's lock.
   bool wants_first_only() const { return PyList_GET_SIZE(first_only_) > 0; }
-  // Returns whether native kernels may answer at present.
-  bool allows_native() const;
   // Has Python answer, and throws its exception. `call` is null for a call that cannot be noted.
   void ask(PyObject* function, Question& question, const Call* call, bool refused = false);
 

@@ -42,7 +42,7 @@ def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is(by_shim: bool) ->
     for _, work in torch_dispatch._cases():
         work(2 * ASKED_EVERY)
     override.remove()
-    assert override._shim is not None or not by_shim
+    assert override.shim is not None or not by_shim
     assert [found and found.chosen for found in override.layer._forward.values()] == [True] * 2
     assert [found and found.chosen for found in override.layer._backward.values()] == [True]
     # Two rounds of each case; the last computes both gradients, after one forward pass.

@@ -12,7 +12,7 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.backends import shim
+from bestof.torch.dispatch import registration
 from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.overrides import convolution_override
 
@@ -28,7 +28,7 @@ def override() -> ConvolutionOverride:
     integration.enable()
     found = convolution_override()
     assert found is not None
-    assert found._shim is not None
+    assert found.shim is not None
     assert found.is_shim_in
     return found
 
@@ -37,12 +37,12 @@ def override() -> ConvolutionOverride:
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ConvolutionOverride:
     """As on a PyTorch without what the shim is made of, too."""
     if request.param == "python":
-        monkeypatch.setattr(shim, "handle_conversions", lambda: None)
+        monkeypatch.setattr(registration, "handle_conversions", lambda: None)
         use_policy(AsIs())
         integration.enable()
         found = convolution_override()
         assert found is not None
-        assert found._shim is None
+        assert found.shim is None
         return found
     return request.getfixturevalue("override")  # type: ignore[no-any-return]
 

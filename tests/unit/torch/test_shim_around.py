@@ -148,7 +148,7 @@ def test_threads_while_decisions_come_and_kernels_go(override: ConvolutionOverri
 
 def test_a_second_override_goes_by_python(override: ConvolutionOverride) -> None:
     other = ConvolutionOverride()
-    assert other._shim is None  # what stands there is not PyTorch's own
+    assert other.shim is None  # what stands there is not PyTorch's own
     override.remove()
     other = ConvolutionOverride()
     override.register()

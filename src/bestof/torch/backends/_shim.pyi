@@ -77,17 +77,6 @@ class Shim:
         fingerprint: int,
     ) -> Loan | None: ...
 
-class ConvolutionShim(Shim):
-    def __init__(
-        self,
-        to_tensors: Callable[[Any], Any],
-        to_handle: Callable[[Any], Any],
-        forward: Callable[..., Any],
-        backward: Callable[..., Any],
-        kept: dict[Any, Any],
-        first_only: list[Any],
-    ) -> None: ...
-
 class OperatorShim(Shim):
     asked: Final[int]
 
@@ -99,5 +88,6 @@ def make_operator_shim(
     kernels: list[Any],
     rule: str,
     least: float,
+    waiting: dict[Any, Any],
     first_only: list[Any],
 ) -> OperatorShim | None: ...

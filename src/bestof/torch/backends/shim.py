@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.selection.state.registry import Defaults
 from bestof.torch.backends._shim import (
     ASKED_EVERY,
-    ConvolutionShim,
     Count,
     Loan,
     Native,
@@ -37,7 +35,6 @@ from bestof.torch.backends._shim import native_plan as _native_plan
 
 __all__ = [
     "ASKED_EVERY",
-    "ConvolutionShim",
     "Count",
     "Form",
     "Loan",
@@ -51,7 +48,6 @@ __all__ = [
     "find_registration",
     "handle_conversions",
     "make_operator_shim",
-    "make_shim",
     "native_convolution",
     "native_plan",
     "onednn",
@@ -59,24 +55,6 @@ __all__ = [
     "sample_of",
     "watch",
 ]
-
-
-def make_shim(
-    forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]
-) -> ConvolutionShim | None:
-    """Return a shim that asks `forward` and `backward` for calls that it does not know.
-
-    It also asks them for training passes while `kept` is not empty, and for calls of native kernels
-    while selectors are to use their first alternatives. Returns None if PyTorch lacks the functions
-    that it calls, or if somebody else's kernel is in place: the shim calls PyTorch's own.
-    """
-    conversions = handle_conversions()
-    operations = ("aten::convolution", "aten::convolution_backward")
-    if conversions is None or any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations
-    ):
-        return None
-    return ConvolutionShim(*conversions, forward, backward, kept, Defaults.first_only)
 
 
 @cache

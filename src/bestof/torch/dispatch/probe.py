@@ -90,7 +90,7 @@ class _Trial:
         entries = [one for one in map(entry_of, operators) if one is not None]
         kernels = [torch.library.get_kernel(name, "CPU") for name in operators]
         make = partial(make_operator_shim, *conversions, self._answer, entries, kernels, rule)
-        self._passing, self._asking = make(_NEVER, []), make(0.0, [])
+        self._passing, self._asking = make(_NEVER, {}, []), make(0.0, {}, [])
 
     def _answer(self, *arguments: Any) -> Any:
         self.asked.append(arguments)

@@ -61,11 +61,15 @@ def try_registration() -> str | None:
 
 
 def make_operators(
-    operation: Answered, answer: Callable[..., Any], kernels: list[Any]
+    operation: Answered,
+    answer: Callable[..., Any],
+    kernels: list[Any],
+    waiting: dict[Any, Any] | None = None,
 ) -> OperatorShim | None:
     """Return a shim that asks `answer` for calls of an operation that it does not know.
 
-    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of the operators.
+    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of the operators. The
+    shim asks about every call that records gradients while `waiting` is not empty.
     Returns None if this release of PyTorch lacks the functions that register C++ kernels, if
     another library has replaced one of PyTorch's kernels, or if an operator takes other arguments
     than tensors, numbers, truth values, texts and lists of them.
@@ -83,5 +87,6 @@ def make_operators(
         kernels,
         operation.rule,
         operation.least,
+        {} if waiting is None else waiting,
         Defaults.first_only,
     )

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy
-from bestof.torch.backends.shim import Shim
+from bestof.torch.backends.shim import OperatorShim
 from bestof.torch.dispatch.python_kernel import PythonKernel
 from bestof.torch.dispatch.registration import objection
 from bestof.torch.ops.originals import kernels_of, keys_of
@@ -28,7 +28,7 @@ class Replacement:
     def __init__(
         self,
         operators: Sequence[str],
-        shim: Shim | None,
+        shim: OperatorShim | None,
         in_python: Sequence[PythonKernel],
         key: str = "CPU",
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional
 
 import bestof.torch as bt
 from bestof.selection import use_policy
+from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.dispatch.overrides import convolution_override, operation_override
 from bestof.torch.ops.convolution import recognition
 from bestof.torch.ops.convolution.recognition import is_worth
@@ -245,6 +247,41 @@ def test_settled_calls_of_pytorchs_kernel_have_its_bits(no_limit: None) -> None:
     assert override is not None
     assert next(iter(override.layer.input_gradient_calls.totals().values())) == 71
     assert operation_override("convolution 3d") is not None
+
+
+FORMS: dict[str, Callable[[], Tensor]] = {
+    "line": lambda: functional.conv1d(torch.ones(1, 4, 20), torch.ones(4, 4, 3)),
+    "transposed": lambda: functional.conv_transpose2d(
+        torch.ones(1, 4, 6, 6), torch.ones(4, 4, 3, 3)
+    ),
+    "volume": lambda: functional.conv3d(torch.ones(1, 4, 6, 6, 6), torch.ones(4, 4, 3, 3, 3)),
+}
+
+
+def asked(call: Callable[[], Tensor], times: int) -> int:
+    """Return how many of so many calls come to Python."""
+    override = convolution_override()
+    assert override is not None
+    assert override.shim is not None
+    before = override.shim.asked
+    with torch.no_grad():
+        for _ in range(times):
+            call()
+    return override.shim.asked - before
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_small_calls_of_other_forms_never_meet_python(form: str) -> None:
+    bt.enable()
+    assert asked(FORMS[form], 100) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_settled_calls_of_other_forms_are_sampled(form: str, no_limit: None) -> None:
+    use_policy("fixed:as is")
+    bt.enable()
+    assert asked(FORMS[form], 8) > 0
+    assert asked(FORMS[form], 2 * ASKED_EVERY) == 2
 
 
 def test_bfloat16_with_a_bias_is_pytorchs(no_limit: None) -> None:

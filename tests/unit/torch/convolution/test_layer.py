@@ -152,7 +152,7 @@ def test_where_pytorch_wins_both_gradients_one_call_computes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "bestof.torch.dispatch.convolution.override.make_shim", lambda *_: None
+        "bestof.torch.dispatch.convolution.override.make_operators", lambda *_: None
     )  # it would not tell
     operand = operands()
     expected = gradients(*operand)

@@ -15,17 +15,19 @@ from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.selection import BestOf
 from bestof.torch.backends.device import CPU, Device
-from bestof.torch.backends.shim import ConvolutionShim, make_shim
+from bestof.torch.backends.shim import OperatorShim
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.dispatch.convolution.sharing import sharing
-from bestof.torch.dispatch.convolution.shortcut import Met, Shortcut
+from bestof.torch.dispatch.convolution.shortcut import Met, Note, Shortcut
 from bestof.torch.dispatch.convolution.transposed import TransposedConvolution
 from bestof.torch.dispatch.convolution.volumes import VolumeConvolution
 from bestof.torch.dispatch.kept_kernels import keep_kernel
 from bestof.torch.dispatch.modes import are_modes_on, without_modes
 from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.python_kernel import PythonKernel
+from bestof.torch.dispatch.registration import make_operators
 from bestof.torch.dispatch.replacement import Replacement
+from bestof.torch.ops.convolution import recognition
 from bestof.torch.ops.convolution.one_dimension import flattened, heightened, spread
 from bestof.torch.ops.convolution.originals import OPERATORS, Originals
 from bestof.torch.ops.convolution.passes import passes_on
@@ -41,6 +43,7 @@ from bestof.torch.ops.convolution.recognition import (
     problem_of,
 )
 from bestof.torch.ops.guards import PLAIN
+from bestof.torch.ops.originals import kernels_of
 
 
 def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
@@ -74,6 +77,9 @@ class ConvolutionOverride(Replacement):
     are PyTorch's.
     """
 
+    operators = OPERATORS
+    rule = "convolution"
+
     def __init__(
         self,
         device: Device = CPU,
@@ -85,7 +91,8 @@ class ConvolutionOverride(Replacement):
         new ones of the three passes by default.
 
         by_shim: whether calls whose kernel is decided are answered without Python, if that is
-        possible (see `make_shim`). Raises TorchError if PyTorch cannot hand its own kernels out.
+        possible (see `make_operators`).
+        Raises TorchError if PyTorch cannot hand its own kernels out.
         """
         self.parts = tuple(map(Override, passes_on(device)) if parts is None else parts)
         self.device = device
@@ -97,8 +104,9 @@ class ConvolutionOverride(Replacement):
         self._as_is = _as_is(self.originals, device.key)
         shim = None
         if by_shim and device is CPU:
-            shim = make_shim(self._convolution, self._backward, self.layer.kept.entries)
-        self._shim = shim
+            self.least = recognition.LEAST_PRODUCTS
+            kernels = kernels_of(OPERATORS)
+            shim = make_operators(self, self._answer, kernels, self.layer.kept.entries)
         functions: tuple[Callable[..., Any], ...] = (self._convolution, self._backward)
         super().__init__(
             OPERATORS,
@@ -153,6 +161,22 @@ class ConvolutionOverride(Replacement):
         self.layer.kept.clear()
         for one in self.parts:
             one.remove()
+
+    def _answer(self, place: int, *arguments: Any) -> Any:
+        """Return the results of the operator at this place."""
+        return (self._convolution, self._backward)[place](*arguments)
+
+    def _noting(self) -> Note:
+        """Return the function that leaves calls like the present one to PyTorch's own kernel, and
+        has them raise these counters.
+
+        Ask for this before the decisions. If one changes before the note, the shim ignores it.
+        """
+        shim = self.shim if self.is_shim_in else None
+        if shim is None:
+            return lambda _counts: False
+        generation = shim.generation
+        return lambda counts: shim.note(generation, counts, None)
 
     def _convolution(
         self,
@@ -213,12 +237,13 @@ class ConvolutionOverride(Replacement):
             input, weight, stride, padding, dilation, output_padding = views
         geometry = (stride, padding, dilation, groups)
         if len(stride) == 3 and not transposed and self.volumes is not None:
-            return self.volumes.forward(input, weight, bias, geometry)
+            return self.volumes.forward(self._noting(), input, weight, bias, geometry)
         if len(stride) != 2:
             return None
         if transposed:
+            note = self._noting()
             output = self.transposed.forward(
-                self.level, input, weight, bias, geometry, output_padding
+                note, self.level, input, weight, bias, geometry, output_padding
             )
         else:
             output = self._ordinary(input, weight, bias, geometry, given)
@@ -237,7 +262,7 @@ class ConvolutionOverride(Replacement):
         given: input and weight as the program gave them. Views that are made below autograd do not
         tell whether they require gradients.
         """
-        shim = self._shim_of(input, given)
+        shim = self.shim if self.is_shim_in else None
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
@@ -252,7 +277,7 @@ class ConvolutionOverride(Replacement):
         is_noted = (
             shim is not None
             and (not torch.is_grad_enabled() or all(_requires_grad(given)))
-            and (found.chosen or self._may_answer(shim, found, input, weight, bias))
+            and (found.chosen or self._may_answer(shim, found, given, input, weight, bias))
             and shim.note(generation, found.counts, found.native)
         )
         try:
@@ -263,21 +288,21 @@ class ConvolutionOverride(Replacement):
             layer.catch_up()
             raise
 
-    def _shim_of(self, input: Tensor, given: tuple[Tensor, Tensor]) -> ConvolutionShim | None:
-        """Return the shim if it is in and asks for this call; None for views of a 1-D one."""
-        return self._shim if self.is_shim_in and input is given[0] else None
-
     def _may_answer(
         self,
-        shim: ConvolutionShim,
+        shim: OperatorShim,
         found: Shortcut,
+        given: tuple[Tensor, Tensor],
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None,
     ) -> bool:
-        """Return whether a native kernel was chosen for a call, and may answer those like it."""
+        """Return whether a native kernel was chosen for a call, and may answer those like it.
+
+        Kernels in C++ read images, not what they are views of.
+        """
         native, row = found.native, found.row
-        if native is None or row is None:
+        if native is None or row is None or input is not given[0]:
             return False
         operands = input, weight, bias
         return self.layer.parts[0].passes(shim, row, native, found.problem, operands)
@@ -356,12 +381,13 @@ class ConvolutionOverride(Replacement):
         geometry = (stride, padding, dilation, groups)
         mask: Mask = tuple(output_mask)  # type: ignore[assignment]
         if len(stride) == 3 and not transposed and self.volumes is not None:
-            return self.volumes.backward(grad_output, input, weight, geometry, mask)
+            return self.volumes.backward(self._noting(), grad_output, input, weight, geometry, mask)
         if len(stride) != 2:
             return None
         if transposed:
+            note, level = self._noting(), self.level
             found = self.transposed.backward(
-                self.level, grad_output, input, weight, geometry, output_padding, mask
+                note, level, grad_output, input, weight, geometry, output_padding, mask
             )
         else:
             found = self._ordinary_backward(
@@ -385,8 +411,7 @@ class ConvolutionOverride(Replacement):
 
         given: as in `_ordinary`.
         """
-        shim = self._shim_of(input, given)
-        generation = 0 if shim is None else shim.generation  # as in a forward pass
+        note = self._noting()
         if not is_gradient(self.device, grad_output, input):
             return None
         call = (self.device, self.level, input, weight, has_bias, geometry)
@@ -405,7 +430,7 @@ class ConvolutionOverride(Replacement):
         if found is None:
             return None
         layer = self.layer
-        is_noted = shim is not None and found.chosen and shim.note(generation, found.counts, None)
+        is_noted = found.chosen and note(found.counts)
         try:
             return (layer.ask_backward if is_noted else layer.backward)(
                 found, grad_output, input, weight, mask

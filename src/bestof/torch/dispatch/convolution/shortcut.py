@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, repeat
 from typing import NamedTuple, TypeAlias
 
@@ -12,6 +12,10 @@ from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 
 Met: TypeAlias = ConvProblem | LayerProblem
 """The problem of a forward pass: a convolution, or a layer if gradients are needed."""
+
+Note: TypeAlias = Callable[[list[Count]], bool]
+"""Leaves calls like the present one to PyTorch's own kernel, without Python. They raise these
+counters. Returns False if Python is asked all the same."""
 
 
 class Shortcut(NamedTuple):

@@ -20,7 +20,7 @@ from bestof.accuracy import Accuracy
 from bestof.errors import NoAlternative
 from bestof.torch.backends.device import Device
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer, Gradients, Mask
-from bestof.torch.dispatch.convolution.shortcut import Shortcut
+from bestof.torch.dispatch.convolution.shortcut import Note, Shortcut
 from bestof.torch.ops.convolution import channels_last, onednn
 from bestof.torch.ops.convolution.direction import Direction
 from bestof.torch.ops.convolution.problem import ConvProblem
@@ -38,8 +38,8 @@ class TransposedConvolution:
     """The 2-D transposed convolutions of one device.
 
     Both functions return None for what PyTorch's own kernel answers: calls that are not recognized,
-    and those for which it was chosen. It adds the bias as it goes, and computes both gradients in
-    one call.
+    and those for which it was chosen, which are noted. It adds the bias as it goes, and computes
+    both gradients in one call.
     """
 
     def __init__(self, layer: ConvolutionLayer, device: Device) -> None:
@@ -48,6 +48,7 @@ class TransposedConvolution:
 
     def forward(
         self,
+        note: Note,
         accuracy: Accuracy,
         input: Tensor,
         weight: Tensor,
@@ -70,7 +71,11 @@ class TransposedConvolution:
 
         key = look, tuple(output_padding)
         found = self._layer.find_alone("input gradient", key, recognize)
-        if found is None or _is_pytorchs_turn(found):
+        if found is None:
+            return None
+        if found.chosen:
+            note(found.counts)
+        if _is_pytorchs_turn(found):
             return None
         try:
             output: Tensor = self._layer.input_gradient(found.problem, input, weight)
@@ -83,6 +88,7 @@ class TransposedConvolution:
 
     def backward(
         self,
+        note: Note,
         accuracy: Accuracy,
         grad_output: Tensor,
         input: Tensor,
@@ -120,6 +126,8 @@ class TransposedConvolution:
         found = [one for one in (of_input, of_weight) if one is not None]
         if len(found) < sum(mask[:2]):
             return None
+        if all(one.chosen for one in found):
+            note([count for one in found for count in one.counts])
         turns = [_is_pytorchs_turn(one) for one in found]
         if all(turns):
             return None

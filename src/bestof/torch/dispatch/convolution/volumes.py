@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bestof.errors import NoAlternative
 from bestof.torch.dispatch.convolution.layer import Gradients, Mask
+from bestof.torch.dispatch.convolution.shortcut import Note
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution.recognition import Geometry
 from bestof.torch.ops.operation import Call
@@ -27,13 +28,15 @@ class VolumeConvolution:
         self._forward, *self._gradients = overrides
 
     def forward(
-        self, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry
+        self, note: Note, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry
     ) -> Tensor | None:
         """Return the output (N, K, D', P, Q)."""
         *axes, groups = geometry
         call = self._forward.call(input, weight, bias, *axes, False, _ZEROS, groups)
         if call is None:
             return None
+        if _is_as_is(self._forward, call):
+            note([self._forward.calls.counter(call.problem)])
         try:
             return self._forward.answer(call)  # type: ignore[no-any-return]
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
@@ -41,6 +44,7 @@ class VolumeConvolution:
 
     def backward(
         self,
+        note: Note,
         grad_output: Tensor,
         input: Tensor,
         weight: Tensor,
@@ -57,6 +61,10 @@ class VolumeConvolution:
             if mask[place]
         ]
         if all(call is None or _is_as_is(one, call) for _, one, call in calls):
+            counts = [one.calls.counter(call.problem) for _, one, call in calls if call is not None]
+            for count in counts:
+                next(count)
+            note(counts)
             return None
         try:
             for place, one, call in calls:
