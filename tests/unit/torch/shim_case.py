@@ -12,7 +12,7 @@ from torch import Tensor
 import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
-from bestof.torch.dispatch import registration
+from bestof.torch.dispatch.convolution import override as override_of_convolutions
 from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.overrides import convolution_override
 
@@ -37,7 +37,7 @@ def override() -> ConvolutionOverride:
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ConvolutionOverride:
     """As on a PyTorch without what the shim is made of, too."""
     if request.param == "python":
-        monkeypatch.setattr(registration, "handle_conversions", lambda: None)
+        monkeypatch.setattr(override_of_convolutions, "make_operators", lambda *_: None)
         use_policy(AsIs())
         integration.enable()
         found = convolution_override()
