@@ -243,7 +243,7 @@ def product(seed: int, index: int) -> Iterator[Case]:
     problem = ProductProblem.of("addmm" if drawn.bias else "mm", a, b, "relaxed")
     exact = a.double() @ b.double() + (0 if bias is None else bias.double())
     for row in Product().rows[1:]:
-        if "native" not in row.name and row.supports(problem):
+        if "native" not in row.name and row.can_run(problem):
             yield row.name, partial(_try_product, row, problem, (bias, a, b), exact)
 
 

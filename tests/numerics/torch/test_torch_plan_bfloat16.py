@@ -183,7 +183,7 @@ def test_a_layer_that_settles_meanwhile_is_judged_by_the_algorithm_that_ran(
     (choice,) = program.choices.values()
     choice._algorithm = None
     program.bind_anew()
-    monkeypatch.setattr(ConvolutionStep, "_select", lambda self: self.runner("matvec_bf16")())
+    monkeypatch.setattr(ConvolutionStep, "select", lambda self: self.runner("matvec_bf16")())
     run = Program.run
 
     def settling(self: Program, *given: Any, **named: Any) -> list[Any]:

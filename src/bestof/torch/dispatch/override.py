@@ -58,7 +58,7 @@ class Override(Replacement):
         self._native_checks = NativeChecks(operation.name.replace("_", " "))
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = self._selection.selector
-        self._selection.listener = self._listen
+        self._selection.listeners.append(self._listen)
         self.selector.met = partial(met, self.calls)
 
     @property

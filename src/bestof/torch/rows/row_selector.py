@@ -32,7 +32,7 @@ class RowSelector:
 
     selector: called with a problem and its operands.
     verifier: compares results of rows with PyTorch's.
-    listener: called with each entry of the journal that is no trial.
+    listeners: called with each entry of the journal that is no trial.
     """
 
     def __init__(self, operation: Operation[Any]) -> None:
@@ -41,7 +41,7 @@ class RowSelector:
         self.original: Any = operation.original(self.kernels)
         self.rows = {row.name: row for row in operation.rows}
         self.verifier = OperationVerifier(operation, self.original)
-        self.listener: Callable[[Entry], object] | None = None
+        self.listeners: list[Callable[[Entry], object]] = []
         self.selector = BestOf(
             operation.name,
             [
@@ -75,8 +75,8 @@ class RowSelector:
         self.operation.listen(entry)
         if isinstance(entry, TrialEntry):
             return
-        if self.listener is not None:
-            self.listener(entry)
+        for listener in self.listeners:
+            listener(entry)
         if isinstance(entry, DecisionEntry):
             self.operation.decided(entry.problem, self.selector.best_name)
             is_measured = self.operation.device is CPU and entry.source == "measured"

@@ -241,7 +241,7 @@ def test_cuda_is_overridden_where_pytorch_has_it(
     monkeypatch.setattr(_Made, "overrides", ())
     before = kernel("CUDA")
     with integration.enabled():
-        assert "bestof.torch.shim" in kernel("CPU")
+        assert "bestof.torch.backends.shim" in kernel("CPU")
         assert ("python_kernel.py" in kernel("CUDA")) == built
         assert len(convolution_overrides()) == 1 + built
     assert kernel("CUDA") == before

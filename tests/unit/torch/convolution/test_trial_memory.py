@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from bestof.selection.state.journal import DecisionEntry, TrialEntry
-from bestof.torch.dispatch import override as dispatched
-from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution import fft, im2col, im2row
 from bestof.torch.ops.convolution.conv2d import Conv2d
 from bestof.torch.ops.convolution.lowered import matrix_bytes, scratch_limit
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.rows import row_selector
 
 MIB = 2**20
 
@@ -59,8 +58,8 @@ def test_memory_of_trials_is_returned_once_a_large_pass_is_decided(
 ) -> None:
     returned: list[int] = []
     noted: list[Any] = []
-    monkeypatch.setattr(dispatched, "hand_back_unused", lambda: returned.append(len(noted)))
-    override = Override(Conv2d())
+    monkeypatch.setattr(row_selector, "hand_back_unused", lambda: returned.append(len(noted)))
+    selection = row_selector.RowSelector(Conv2d())
     entries = [
         TrialEntry(problem(900), "as is", 0, 1.0, True),
         DecisionEntry(problem(64), "as is", "measured"),
@@ -69,5 +68,5 @@ def test_memory_of_trials_is_returned_once_a_large_pass_is_decided(
     ]
     for entry in entries:
         noted.append(entry)
-        override._listen(entry)
+        selection._listen(entry)
     assert returned == [4]

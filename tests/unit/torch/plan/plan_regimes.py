@@ -248,14 +248,16 @@ def _of_norms(damage: Damage) -> Fault:
     def inject(patch: pytest.MonkeyPatch) -> None:
         make = RacedStep.__init__
 
-        def wrong(self: Any, choice: Any, pytorch: Any, native: Any, *rest: Any) -> None:
+        def wrong(
+            self: Any, choice: Any, pytorch: Any, native: Any, *rest: Any, **named: Any
+        ) -> None:
             out = rest[1]
 
             def run() -> None:
                 native()
                 damage(out)
 
-            make(self, choice, pytorch, run, *rest)
+            make(self, choice, pytorch, run, *rest, **named)
 
         patch.setattr(RacedStep, "__init__", wrong)
 

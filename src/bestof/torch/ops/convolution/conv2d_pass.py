@@ -78,6 +78,10 @@ class Conv2dPass(Operation[ConvProblem]):
         """Return PyTorch's own kernels of both operators."""
         return originals(self.device.key)
 
+    def arguments(self, _operator: str, _given: tuple[Any, ...]) -> None:
+        """Leave plans to their own layers. What those do not take is PyTorch's, bit for bit."""
+        return None
+
     def neighbours(self) -> Callable[[Hashable], Iterable[Hashable]]:
         """Return the function to the same layer with other batches, and images of other sizes."""
         return Neighbourhood[Any](lambda problem: problem)

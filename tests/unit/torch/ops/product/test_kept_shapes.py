@@ -13,6 +13,7 @@ from bestof.torch.ops.product.onednn import SHAPES
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
 from bestof.torch.ops.search import SEARCHES
+from bestof.torch.rows.left_out import LeftOut
 
 
 def _always(_problem: ProductProblem) -> bool:
@@ -53,8 +54,9 @@ def test_problems_that_wait_take_none_of_these_places() -> None:
     for m in range(1, SEARCHES + 51):
         products.selector(ProductProblem.of("mm", a[:m], b, "float32"), None, a[:m], b)
     assert len(products.selector._knowledge.searches()) == SEARCHES
-    (supports,) = (one.supports for one in products.selector.alternatives if one.name == "keeps")
-    assert not supports._problems
+    (left_out,) = (one.unpromising for one in products.selector.alternatives if one.name == "keeps")
+    assert isinstance(left_out, LeftOut)
+    assert not left_out._problems
 
 
 def test_the_table_bounds_onednn() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import bestof.torch as integration
 from bestof.selection.state.journal import DisqualificationEntry
-from bestof.torch.enable import operation_override
+from bestof.torch.dispatch.overrides import operation_override
 
 DTYPES = [torch.bfloat16, torch.float16]
 ROWS = ["float32", "float32 native blocked"]
