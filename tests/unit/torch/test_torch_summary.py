@@ -26,9 +26,9 @@ from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.convolution.sharing import sharing
 from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.enable import _State
+from bestof.torch.ops import table
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.ops.table import OPERATIONS
 from bestof.torch.summary import PassSummary, Summary, _summed
 
 CONVOLUTION = ConvProblem((1, 1, 4, 4), (1, 1, 3, 3))
@@ -210,7 +210,7 @@ def test_a_stored_decision_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> No
     assert first.trials > 0
     assert first.passes[0].calls == 700
     monkeypatch.setattr(_Made, "overrides", ())
-    for one in OPERATIONS:
+    for one in table.OPERATIONS:
         monkeypatch.delitem(vars(one), "_row_selector", raising=False)
     with integration.enabled(), torch.no_grad():
         for _ in range(5):
