@@ -71,10 +71,9 @@ def test_every_alternative_agrees_with_float64(catalogue: Conv2dPass, problem: C
     tensors = operands(problem, "integers")
     for alternative in catalogue.applying(problem):
         result = call(catalogue, alternative, tensors, problem).double()
-        if alternative.name != "fft":
-            assert torch.equal(result, expected), (
-                alternative.name
-            )  # sums of small integers are exact in any order
+        if alternative.name != "fft" and "winograd" not in alternative.name:
+            # Sums of small integers are exact in any order.
+            assert torch.equal(result, expected), alternative.name
         else:
             # The promise is relative to a result in which nothing cancels: sqrt(terms) products of
             # rms 2.6 * 2.6.
