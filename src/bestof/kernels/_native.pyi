@@ -59,7 +59,7 @@ class Row:
     accuracy: Final[Literal["float32", "relaxed"]]
     transforms: Final[bool]
     pools: Final[bool]
-    bfloat16: Final[bool]
+    dtypes: Final[list[tuple[str, str, str]]]  # of operands, results and sums
     parts: Final[bool]
     emulated: Final[bool]
     eager: Final[bool]
@@ -274,7 +274,7 @@ class ProductRow:
     relaxed: Final[bool]
     few_rows: Final[bool]
     least_rows: Final[int]
-    bfloat16: Final[bool]
+    dtypes: Final[list[tuple[str, str, str]]]  # of operands, results and sums
     emulated: Final[bool]
 
 class ProductPromise:
