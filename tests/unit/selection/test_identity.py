@@ -457,3 +457,22 @@ def test_an_alternative_with_former_places_goes_on_with_their_decision() -> None
     selector(1.0)
     assert selector.explain(1.0).source == "stored"
     assert selector.trials == 0
+
+
+def test_former_places_are_no_namesakes_where_what_they_depend_on_has_changed() -> None:
+    store = MemoryStore()
+    was = "package:Class.method#0123456789ab00000000 v1"
+    evidence = (Evidence("a", was, (1.0,) * 10), Evidence("b", was.replace("1", "2"), (2.0,) * 10))
+    store.save(Record("renamed", "1.0", host(), "a", evidence, 0.0))
+    former = ("package:Class.method",)
+    selector = BestOf(
+        "renamed",
+        [
+            Alternative("a", math.sin, ("v2",), formerly=former),
+            Alternative("b", math.cos, ("v2",), formerly=former),
+        ],
+        lambda x: x,
+        store=store,
+    )
+    selector(1.0)  # warnings are errors
+    assert selector.trials == 1

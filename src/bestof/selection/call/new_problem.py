@@ -10,6 +10,7 @@ from bestof.errors import NoAlternative, ProblemError
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.problem import canonical
+from bestof.selection.identity.version import places
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Neighbour
 from bestof.selection.policies.policy import (
@@ -212,6 +213,8 @@ class NewProblems:
         for candidate in tuning.candidates:
             name, mine = candidate.alternative.name, candidate.alternative.version
             other = known.get(name, mine)
+            if places(other) == tuple(candidate.alternative.formerly):
+                continue  # of an earlier version, with other kernels
             there = (
                 registry.namesake(self._knowledge.name, self._knowledge.versions, other)
                 if other != mine

@@ -58,9 +58,9 @@ class Replacement:
 
     def set_level(self, level: Accuracy) -> None:
         """Answer calls within this level of accuracy from now on."""
-        self.level = level
-        if self.shim is not None:
+        if self.shim is not None:  # first: an interrupt in between costs calls of Python, no more
             self.shim.set_level(ACCURACIES.index(level))
+        self.level = level
 
     def register(self) -> None:
         """Put the kernels in, if this PyTorch takes them. Does nothing if they are in."""

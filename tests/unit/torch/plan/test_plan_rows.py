@@ -203,3 +203,41 @@ def test_a_kernel_that_refuses_is_replaced_by_the_function() -> None:
     plan = bt.optimize(Function(lambda x: torch.softmax(x, -1)).eval(), (x,))
     assert algorithms(plan, x)["softmax 512x1024 axis=1"] == "native"
     assert torch.allclose(plan(x), torch.softmax(x, -1), rtol=64 * EPS, atol=0)
+
+
+def test_an_ordered_row_that_is_thought_slow_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bestof.use_policy("fixed:native")
+    softmax = next(one for one in table.OPERATIONS if one.name == "softmax")
+    first, *others = softmax.rows
+    slow = [replace(one, promising=lambda _: False) for one in others]
+    monkeypatch.setattr(softmax, "rows", (first, *slow), raising=False)
+    x = numbers(512, 1024)
+    plan = bt.optimize(Function(lambda x: torch.softmax(x, -1)).eval(), (x,))
+    assert algorithms(plan, x)["softmax 512x1024 axis=1"] == "native"
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    assert torch.equal(bt.load(file)(x), plan(x))
+
+
+def test_a_row_without_memory_gives_way_to_pytorch_for_the_call() -> None:
+    bestof.use_policy("fixed:native")
+    softmax = next(one for one in table.OPERATIONS if one.name == "softmax")
+    rows = row_selector(softmax).rows
+    x = numbers(512, 1024)
+    plan = bt.optimize(Function(lambda x: torch.softmax(x, -1)).eval(), (x,))
+    right = plan(x)
+
+    def short(*_: object) -> None:
+        raise MemoryError
+
+    rows["native"] = replace(rows["native"], compiled=None, function=short)
+    loaded = io.BytesIO()
+    plan.save(loaded)
+    loaded.seek(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BestofWarning)  # of a check that finds no result
+        again = bt.load(loaded)
+        assert torch.allclose(again(x), right, rtol=64 * EPS, atol=0)

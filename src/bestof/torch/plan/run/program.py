@@ -145,7 +145,11 @@ class Program:
     def rebound(self) -> Program:
         """Return the program for the number of threads in use now, with the ordered choices."""
         other = Program(self._module, self.accuracy, self.eager_bytes)
-        other.settle(self.decisions(ordered=True))
+        ordered = self.decisions(ordered=True)
+        for node, choice in other.choices.items():
+            name = ordered.get(node.meta["name"])
+            if name is not None and choice.can_run(name):  # by other threads, perhaps not
+                choice.settle(name)
         return other
 
     @property

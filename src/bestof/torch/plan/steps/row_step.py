@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
+from bestof.errors import KernelError, NoAlternative
 from bestof.selection import BestOf
 from bestof.torch.backends.shim import Native
 from bestof.torch.ops.memory import address
@@ -27,7 +28,7 @@ class RowProblem(NamedTuple):
     def can_run(self, name: str) -> bool:
         """Return whether a row of this name computes the problem at its accuracy."""
         rows = [row for row in self.operation.rows if row.name == name]
-        return any(row.is_tried(self.problem) for row in rows)
+        return any(row.can_run(self.problem) for row in rows)
 
     def __str__(self) -> str:
         return f"{self.operation.name} {self.problem}"
@@ -77,12 +78,22 @@ class RowStep(ChosenStep):
 
             return run_written
         computed, operands, put = self._computed(self._rows.rows[name]), self._operands, self._put
+        by_pytorch = self._by_pytorch
 
         def run() -> None:
-            put(computed(operands()))
+            given = operands()
+            try:
+                found = computed(given)
+            except (KernelError, MemoryError):  # memory is short
+                found = by_pytorch(given)
+            put(found)
             done()
 
         return run
+
+    def _by_pytorch(self, operands: list[Any]) -> Any:
+        first = self._rows.operation.rows[0]
+        return first.function(self._rows.original, self.problem.problem, *operands)
 
     @property
     def selector(self) -> BestOf:
@@ -91,7 +102,12 @@ class RowStep(ChosenStep):
 
     def select(self) -> None:
         """Run the step by the row that the selector tries next."""
-        self._put(self.selector(self.problem.problem, *self._operands()))
+        operands = self._operands()
+        try:
+            found = self.selector(self.problem.problem, *operands)
+        except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
+            found = self._by_pytorch(operands)
+        self._put(found)
         self._done()
 
     def decision(self) -> str | None:
