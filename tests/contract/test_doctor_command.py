@@ -86,6 +86,58 @@ def test_a_script_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+def test_a_script_that_fails_before_its_first_step_is_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("import torch\nprint('begun')\nint('many')\n")
+    done = doctor(tmp_path, "fails.py")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "begun" in done.stderr
+    assert "invalid literal for int()" in done.stderr
+    assert "fails.py failed after 0 steps" in done.stderr
+    done = doctor(tmp_path, "--json", "fails.py")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert (report["steps"], report["findings"]) == (0, [])
+    assert "invalid literal for int()" in report["error"]
+
+
+def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('hello')\n")
+    done = doctor(tmp_path, "plain.py")
+    assert done.returncode == 1
+    assert "plain.py never imported torch" in done.stderr
+
+
+# Forks, and programs that inherit all that is open, keep no pipe open. A fork that ends reports
+# nothing.
+CHILDREN = """
+import os, subprocess, sys, time
+import torch
+
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+if os.fork() == 0:
+    time.sleep(200)
+    os._exit(0)
+subprocess.Popen(["sleep", "200"], close_fds=False)
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
+for _ in range(3):
+    model(torch.ones(3, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_children_of_a_script_hide_no_findings(tmp_path: Path) -> None:
+    (tmp_path / "children.py").write_text(CHILDREN)
+    done = doctor(tmp_path, "--json", "children.py")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["error"] is None
+    assert report["steps"] == 3
+
+
 def test_a_script_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:
     done = doctor(tmp_path, "missing.py")
     assert done.returncode == 2

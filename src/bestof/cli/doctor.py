@@ -20,6 +20,8 @@ from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import interrupted_by_termination
 from bestof.errors import BestofError
 from bestof.view.findings import print_findings
+from bestof.view.printable import printable
+from bestof.view.quantity import plural
 
 _EPILOG = """\
 The script runs until the examination ends, within a minute, and is then ended
@@ -32,12 +34,20 @@ stands in, and traps of programs are left out.
   bestof doctor train.py --epochs 1"""
 
 _VALUED = ("--seconds",)
+_TAIL = 12
+"""So many lines of the output of a failed program are shown."""
+_LOOK = 0.1
+"""How often the process is asked whether it has ended, in seconds."""
 _LATE = 20.0
 """A process that is so late does not answer any more."""
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse the arguments, examine, and print the findings. Return 0, whatever was found."""
+    """Parse the arguments, examine, and print the findings. Return 0, whatever was found.
+
+    Raises BestofError if the program has failed, or was not examined; with `--json`, the report
+    says so, and 1 is returned.
+    """
     own, module, rest = split_arguments(argv, _VALUED)
     parser = parser_of_script(
         "doctor",
@@ -57,18 +67,28 @@ def call(argv: Sequence[str]) -> int:
     report = _examined(words, options.seconds)
     if options.json:
         print(json.dumps(report, indent=2))
-    else:
+        return int(report["error"] is not None)
+    if report["findings"]:
         print_findings(report["findings"])
-        if words and not report["steps"]:
-            tell(
-                "no step was seen: an optimizer's step, or a call of a model without gradients; so "
-                "no cure was tried on the program"
-            )
+    if report["error"] is not None:
+        error, *output = report["error"].split("\n")
+        for line in output:
+            tell(printable(line))
+        raise BestofError(error)
+    if words and not report["steps"]:
+        tell(
+            "no step was seen: an optimizer's step, or a call of a model without gradients; so "
+            "no cure was tried on the program"
+        )
     return 0
 
 
 def _examined(words: Sequence[str], limit: float) -> dict[str, Any]:
-    """Run the program, and return its report. Raises BestofError if there is none."""
+    """Run the program, and return its report.
+
+    `error` is None, or one line that says why the program was not examined to its end, and lines of
+    its output.
+    """
     reports, report = os.pipe()
     with tempfile.TemporaryFile() as output, interrupted_by_termination():
         own = [str(os.getpid()), str(report), str(limit)]
@@ -83,27 +103,42 @@ def _examined(words: Sequence[str], limit: float) -> dict[str, Any]:
         )
         os.close(report)
         try:
-            text = _read(reports, monotonic() + limit + _LATE)
+            text = _read(reports, process, monotonic() + limit + _LATE)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with the workers of its loaders
             process.wait()
             os.close(reports)
-        if text:
-            return dict(json.loads(text))
         output.seek(0)
-        lines = output.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    name = shlex.join(words) or "the small training"
-    raise BestofError(f"{name} ended, or hung, before the examination; its last line: {last}")
+        lines = output.read().decode(errors="replace").rstrip().split("\n")
+    found: dict[str, Any] = json.loads(text) if text else {"findings": [], "steps": 0}
+    error = None
+    if not text:
+        error = "ended, or hung, before the examination"
+    elif found.pop("failed"):
+        error = f"failed after {plural(found['steps'], 'step')}"
+    elif not found["imported"]:
+        error = "never imported torch"
+    found.pop("imported", None)
+    if error is not None:
+        name = shlex.join(words) or "the small training"
+        error = "\n".join([f"{name} {error}", *lines[-_TAIL:]]).rstrip()
+    return found | {"error": error}
 
 
-def _read(descriptor: int, deadline: float) -> bytes:
-    """Return what is written until the other end is closed or the time is up."""
+def _read(descriptor: int, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """Return the line that is written; nothing if the process ends, or the time is up, before.
+
+    The end of the pipe tells less: a child of the process may keep the pipe open.
+    """
     found = b""
-    while select.select([descriptor], [], [], max(0.0, deadline - monotonic()))[0]:
-        part = os.read(descriptor, 1 << 16)
-        if not part:
-            return found
-        found += part
-    return b""
+    while not found.endswith(b"\n") and monotonic() < deadline:
+        ended = process.poll() is not None
+        if select.select([descriptor], [], [], 0.0 if ended else _LOOK)[0]:
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                break
+            found += part
+        elif ended:
+            break
+    return found if found.endswith(b"\n") else b""

@@ -13,10 +13,11 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from bestof.cli.after_import import after_import
 from bestof.cli.script import find_module, find_script, split_arguments
@@ -29,23 +30,63 @@ _GRACE = 2.0
 """After SECONDS, a turn may take so long to end; then the examination is cut off."""
 
 
+class _Report:
+    """What the parent reads: one line of JSON, which only this process writes, and only once."""
+
+    def __init__(self, descriptor: int) -> None:
+        # Children must not keep the pipe open: neither programs that are started, nor forks.
+        os.set_inheritable(descriptor, False)
+        os.register_at_fork(after_in_child=partial(os.close, descriptor))
+        self._descriptor, self._process = descriptor, os.getpid()
+        self.failed = False
+        self.lock = threading.RLock()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this process is not a fork of the one that is examined."""
+        return os.getpid() == self._process
+
+    def end(self, findings: Sequence[Finding], steps: int, imported: bool) -> NoReturn:
+        """Write the report, and end the process."""
+        facts = {"steps": steps, "failed": self.failed, "imported": imported}
+        with suppress(OSError, ValueError):  # the program may have closed them
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with os.fdopen(self._descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"findings": [asdict(one) for one in findings], **facts}) + "\n")
+        os._exit(0)  # the program need not run to its end
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the program that the arguments name."""
     if not end_with(int(argv[0])):
         return 1
-    report, seconds, words = int(argv[1]), float(argv[2]), argv[3:]
+    report, seconds, words = _Report(int(argv[1])), float(argv[2]), argv[3:]
     begin = partial(_begin, report, monotonic() + seconds, bool(words))
     if not words:
         begin()
         from bestof.doctor.stand_in import main as stand_in  # noqa: PLC0415 - imports torch
 
         stand_in()
+
+    def without_torch() -> None:
+        if report.ours:
+            report.end([], 0, False)
+
+    atexit.register(without_torch)  # never called if `_begin` has been
     _, module, rest = split_arguments(words, ())
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
-    return script.run(partial(after_import, "torch", begin))
+    try:
+        return script.run(partial(after_import, "torch", begin))
+    except SystemExit as exit_:
+        report.failed = exit_.code not in (None, 0)
+        raise
+    except BaseException:
+        report.failed = True
+        raise
 
 
-def _begin(report: int, deadline: float, of_program: bool) -> None:
+def _begin(report: _Report, deadline: float, of_program: bool) -> None:
     import torch  # noqa: PLC0415 - the program has imported it
 
     from bestof.doctor.examination import Examination  # noqa: PLC0415 - as above
@@ -55,21 +96,26 @@ def _begin(report: int, deadline: float, of_program: bool) -> None:
     from bestof.processors import room_for_threads  # noqa: PLC0415 - as above
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
 
-    process, writing = os.getpid(), threading.Lock()
+    def done(findings: Sequence[Finding]) -> None:
+        report.end(findings, clock.steps, True)
 
-    def done(findings: list[Finding]) -> None:
-        if not writing.acquire(blocking=False) or os.getpid() != process:
-            return
-        with os.fdopen(report, "w", encoding="utf-8") as file:
-            json.dump({"findings": [asdict(one) for one in findings], "steps": clock.steps}, file)
-        os._exit(0)  # the program need not run to its end
+    def pause(step: float | None) -> float:
+        with report.lock:  # not while the timer collects the findings
+            return examination.pause(step)
 
     def give_up() -> None:
-        done(examination.findings())
+        if not report.ours:  # a fork that ends
+            return
+        with report.lock:
+            steps = clock.steps  # more may end meanwhile, of which the findings do not know
+            useless = report.failed and not steps
+            report.end([] if useless else examination.findings(), steps, True)
 
     seen = Seen(torch.get_num_threads(), room_for_threads())
-    examination = Examination(traps(of_program), seen, done, deadline=deadline)
-    clock = StepClock(examination.pause, least_steps=1)
+    examination = Examination(
+        traps(of_program), seen, done, deadline=deadline, steps=lambda: clock.steps
+    )
+    clock = StepClock(pause, least_steps=1)  # calls `pause` in this process only
     Watch(seen).start()
     clock.start()
     atexit.register(give_up)  # a program with few steps

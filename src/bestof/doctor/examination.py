@@ -7,6 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from time import monotonic
 
+import torch
+
+from bestof.doctor.compilations import compilations
 from bestof.doctor.finding import Finding
 from bestof.doctor.gain import Gain
 from bestof.doctor.seen import Seen
@@ -24,7 +27,8 @@ class Examination:
 
     `pause` is called by `StepClock` at the end of a turn, with the seconds of a step, and returns
     how long the next turn shall last. After the last turn, `done` is called with the findings; it
-    need not return. deadline: in seconds of `monotonic`.
+    need not return. deadline: in seconds of `monotonic`. steps: returns how many steps the program
+    has made so far.
     """
 
     def __init__(
@@ -34,10 +38,11 @@ class Examination:
         done: Callable[[list[Finding]], object],
         *,
         deadline: float,
+        steps: Callable[[], int],
     ) -> None:
         self._traps, self._seen, self._done = traps, seen, done
-        self._deadline = deadline
-        self._untried: set[str] = set()
+        self._deadline, self._steps = deadline, steps
+        self._untried = {trap.name for trap in traps if type(trap).treatment is not Trap.treatment}
         self._before: float | None = None  # a step without a cure, in the turn that has just ended
         self._turns = self._run()
         next(self._turns)
@@ -52,6 +57,8 @@ class Examination:
 
     def findings(self) -> list[Finding]:
         """Return what is known so far."""
+        if not self._seen.steps:  # none was observed
+            self._seen.threads = torch.get_num_threads()
         found: list[Finding] = []
         for trap in self._traps:
             try:
@@ -63,7 +70,7 @@ class Examination:
     def _with_time(self, finding: Finding) -> Finding:
         if finding.caught or finding.trap not in self._untried:
             return finding
-        told = f"{finding.seen}; no time was left to try a cure"
+        told = f"{finding.seen}; there were too few steps to try a cure"
         return replace(finding, caught=None, seen=told)
 
     def _run(self) -> Generator[None, float | None, None]:
@@ -72,24 +79,26 @@ class Examination:
         for trap in self._traps:
             yield from self._treat(trap)
         if self._left() > 0:
+            self._seen.compilations = compilations()
             yield from self._record()
 
     def _observe(self) -> Generator[None, float | None, None]:
         """Let the program run for a turn as it is."""
         seen = self._seen
-        waits, faults, began, calls = seen.waits, _faults(), monotonic(), len(seen.calls)
+        seen.threads = torch.get_num_threads()  # the program may have set it since the import
+        waited, faults, began, steps = seen.waited, _faults(), monotonic(), self._steps()
         self._before = yield
-        seen.waits -= waits
+        seen.waits = seen.waited - waited
         seen.faults = _faults() - faults
         seen.seconds = monotonic() - began
-        seen.steps = max(1, len(seen.calls) - calls)
+        seen.steps = self._steps() - steps
 
     def _treat(self, trap: Trap) -> Generator[None, float | None, None]:
         treatment = trap.treatment(self._seen)
         if treatment is None:
+            self._untried.discard(trap.name)
             return
         pairs: list[tuple[float, float]] = []
-        self._untried.add(trap.name)
         for _ in range(PAIRS):
             began = monotonic()
             if self._left() <= 0:

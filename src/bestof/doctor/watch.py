@@ -18,8 +18,11 @@ from bestof.doctor.seen import Call, Seen
 _LOOKED_AT = 1 << 16
 """So many elements of a tensor are searched for denormals."""
 
-_DENORMAL_CALLS = 3
-"""The results of all modules are searched in so many calls, in which steps are not timed."""
+_SEARCHED = 2
+"""The results of so many calls are searched, and the parameters before so many steps.
+
+Steps are not timed so early.
+"""
 
 
 class Watch:
@@ -32,7 +35,8 @@ class Watch:
         self._began = 0.0
         self._shapes: set[tuple[Any, ...]] = set()
         self._key: tuple[Any, ...] = ()
-        self._searched = 0
+        self._searched = 0  # calls
+        self._stepped = 0
 
     def start(self) -> None:
         """Watch from now on, until the process ends."""
@@ -47,12 +51,14 @@ class Watch:
             try:
                 return fetch(iterator)
             finally:
-                seen.waits += perf_counter() - began
+                seen.waited += perf_counter() - began
                 seen.workers = max(seen.workers, getattr(iterator, "_num_workers", 0))
 
         dataloader._BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
 
     def _before(self, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():  # what follows would break the graph
+            return
         if threading.get_ident() != self._thread:
             return
         if self._depth == 0:
@@ -65,10 +71,12 @@ class Watch:
         self._depth += 1
 
     def _after(self, module: nn.Module, _arguments: object, result: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         if threading.get_ident() != self._thread:
             return
         self._depth = max(0, self._depth - 1)
-        if self._searched < _DENORMAL_CALLS:
+        if self._searched < _SEARCHED:
             for one in tree_leaves(result):
                 self._search(one)
         if self._depth:
@@ -82,13 +90,17 @@ class Watch:
             self._seen.dtypes.update(str(one.dtype) for one in module.parameters())
 
     def _stepping(self, optimizer: Optimizer, *_: object) -> None:
+        if torch.compiler.is_compiling():
+            return
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
         if all(one is not optimizer for one in self._seen.optimizers):
             self._seen.optimizers.append(optimizer)
-        if self._searched <= _DENORMAL_CALLS:
-            for group in optimizer.param_groups:
-                for one in group["params"]:
-                    self._search(one)
-                    self._search(one.grad)
+            self._seen.dtypes.update(str(one.dtype) for one in parameters)
+        if self._stepped < _SEARCHED:
+            self._stepped += 1
+            for one in parameters:
+                self._search(one)
+                self._search(one.grad)
 
     def _search(self, value: object) -> None:
         if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.is_sparse:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from time import monotonic
 
 import pytest
+import torch
 
 from bestof.doctor import examination as module
+from bestof.doctor import table
 from bestof.doctor.examination import Examination
 from bestof.doctor.finding import Finding
 from bestof.doctor.gain import Gain
@@ -61,7 +63,7 @@ def _nothing_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def examined(traps: Sequence[Trap], slow: Slow, deadline: float) -> list[Finding]:
     done: list[list[Finding]] = []
     seen = Seen(2, Room(2, "two processors"))
-    examination = Examination(traps, seen, done.append, deadline=deadline)
+    examination = Examination(traps, seen, done.append, deadline=deadline, steps=lambda: 1)
     examination.pause(None)
     turns = 0
     while not done:
@@ -87,9 +89,38 @@ def test_a_cure_that_helps_may_stay_for_the_later_ones() -> None:
 
 def test_nothing_is_tried_after_the_deadline() -> None:
     slow = Slow()
-    told = "; no time was left to try a cure"
+    told = "; there were too few steps to try a cure"
     assert examined([slow], slow, monotonic() - 1) == [Finding("slow", None, None, told)]
     assert slow.times == 0
+
+
+def test_what_was_not_looked_at_is_not_denied() -> None:
+    done: list[list[Finding]] = []
+    seen = Seen(2, Room(2, "two processors"))
+    model = torch.nn.Linear(3, 3)
+    seen.optimizers = [torch.optim.Adam(model.parameters())]
+    examination = Examination(
+        table.traps(True), seen, done.append, deadline=monotonic() + 9, steps=lambda: 0
+    )
+    found = {one.trap: one for one in examination.findings()}
+    looked_at = {"two OpenMP runtimes", "MKL on AMD", "torch.compile that falls back"}
+    looked_at |= {"bestof inactive"}
+    assert {name for name, one in found.items() if one.caught is not None} == looked_at
+    assert found["optimizer not fused"].seen.startswith("Adam: not fused;")
+
+
+def test_only_the_observed_turn_is_counted() -> None:
+    seen = Seen(77, Room(2, "two processors"))
+    made = 1
+    seen.waited = 100.0
+    examination = Examination([Slow()], seen, list, deadline=monotonic() + 1e6, steps=lambda: made)
+    examination.pause(None)
+    assert seen.threads == torch.get_num_threads()  # not what they were at the start
+    made, seen.waited = 6, 103.0
+    examination.pause(3.0)
+    seen.waited = 500.0  # in later turns
+    examination.pause(1.0)
+    assert (seen.steps, seen.waits) == (5, 3.0)
 
 
 def test_a_trap_that_fails_hides_no_other() -> None:

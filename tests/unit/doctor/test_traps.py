@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from bestof.doctor import table
+from bestof.doctor.compilations import Compilations
 from bestof.doctor.gain import Gain
 from bestof.doctor.seen import Call, Seen
-from bestof.doctor.traps import half_types, inactive, mkl_on_amd, openmp_runtimes
+from bestof.doctor.traps import half_types, mkl_on_amd, openmp_runtimes
 from bestof.doctor.traps.compile_breaks import CompileBreaks
 from bestof.doctor.traps.denormals import Denormals
 from bestof.doctor.traps.half_types import HalfTypes
@@ -60,8 +61,8 @@ def test_threads_above_the_quota_are_a_trap_without_a_measurement() -> None:
 def test_fewer_threads_are_tried_and_undone() -> None:
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(3)
-        treatment = Threads().treatment(seen(3, 8))
+        treatment = Threads().treatment(seen(2, 8))
+        torch.set_num_threads(3)  # by the program, later
         assert treatment is not None
         treatment.apply()
         assert torch.get_num_threads() == 1
@@ -135,6 +136,7 @@ def test_an_unfused_optimizer_is_fused_for_the_trial() -> None:
 def test_denormals_are_flushed_for_the_trial_in_every_thread() -> None:
     trap, observed = Denormals(), seen(torch.get_num_threads())
     assert trap.treatment(observed) is None
+    assert trap.findings(observed)[0].caught is None
     observed.denormals, observed.sampled = 25, 100
     treatment = trap.treatment(observed)
     assert treatment is not None
@@ -156,7 +158,9 @@ def test_on_each_thread_calls_on_as_many_threads() -> None:
 
 def test_waiting_for_batches_is_a_share_of_the_time() -> None:
     observed = seen()
-    assert not StarvingLoader().findings(observed)[0].caught
+    assert StarvingLoader().findings(observed)[0].caught is None
+    observed.steps = 10
+    assert StarvingLoader().findings(observed)[0].caught is False
     observed.waits, observed.seconds = 3.0, 4.0
     (found,) = StarvingLoader().findings(observed)
     assert found.caught
@@ -180,6 +184,7 @@ def test_new_shapes_are_compared_by_the_time_of_an_element() -> None:
 
 def test_page_faults_are_counted_for_each_step() -> None:
     observed = seen()
+    assert PageFaults().findings(observed)[0].caught is None
     observed.faults, observed.steps = 900, 10
     assert PageFaults().treatment(observed) is None
     assert "90 page faults a step" in PageFaults().findings(observed)[0].seen
@@ -215,6 +220,8 @@ def test_half_types_count_only_if_the_program_uses_them(monkeypatch: pytest.Monk
     times = {torch.float32: 1.0, torch.bfloat16: 0.5, torch.float16: 40.0}
     monkeypatch.setattr(half_types, "_seconds", times.__getitem__)
     observed = seen()
+    assert HalfTypes().findings(observed)[0].caught is None
+    observed.dtypes = Counter({"torch.float32": 1})
     assert HalfTypes().findings(observed)[0].caught is False
     observed.dtypes = Counter({"torch.bfloat16": 1})
     assert HalfTypes().findings(observed)[0].caught is False
@@ -250,6 +257,9 @@ def test_what_the_compiler_counts_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.caught
     assert "2 graph breaks" in found.seen
     assert "the first break: call to print" in found.seen
+    observed = seen()
+    observed.compilations = Compilations(1, 0, 0, "", 0.5)  # before steps were profiled
+    assert CompileBreaks().findings(observed)[0].caught is False
 
 
 def test_suspects_of_the_profile_are_told_unless_they_are_measured() -> None:
@@ -269,7 +279,7 @@ def test_suspects_of_the_profile_are_told_unless_they_are_measured() -> None:
 def test_what_is_inactive_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Inactive().findings(seen())[0].caught is False
     summary = types.SimpleNamespace(left_out=(("product", "the trial has failed"),))
-    monkeypatch.setattr(inactive.integration, "summary", lambda: summary)
+    monkeypatch.setattr("bestof.torch.summary", lambda: summary)
     (found,) = Inactive().findings(seen())
     assert found.caught
     assert "keeps product: the trial has failed" in found.seen

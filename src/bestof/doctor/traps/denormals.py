@@ -28,8 +28,10 @@ class Denormals(Trap):
         return Treatment(lambda: flush(True), lambda: flush(False))
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
+        if not seen.sampled:
+            return [Finding(self.name, None, None, "no float32 element was looked at")]
         gain = seen.gains.get(self.name)
-        share = seen.denormals / max(1, seen.sampled)
+        share = seen.denormals / seen.sampled
         told = f"{share:.2%} of the elements of parameters, gradients and results are denormal"
         caught = gain is not None and gain.is_real
         if gain is not None:

@@ -29,6 +29,9 @@ class HalfTypes(Trap):
         told += " as in float32"
         used = [one for one in factors if str(one) in seen.dtypes]
         worst = max((factors[one] for one in used), default=None)
+        if not seen.dtypes:
+            told = f"the types of the program were not seen; {told}"
+            return [Finding(self.name, None, None, told)]
         if worst is None:
             return [Finding(self.name, False, None, f"the program uses neither; {told}")]
         caught = worst > _SLOWER

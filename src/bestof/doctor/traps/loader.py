@@ -18,6 +18,8 @@ class StarvingLoader(Trap):
     of_program = True
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
+        if not seen.steps:
+            return [Finding(self.name, None, None, "the waiting was not measured")]
         if not seen.waits:
             return [Finding(self.name, False, None, "the program has not waited for a DataLoader")]
         share = min(1.0, seen.waits / max(seen.seconds, seen.waits))

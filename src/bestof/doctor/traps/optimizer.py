@@ -17,8 +17,11 @@ class UnfusedOptimizer(Trap):
     name = "optimizer not fused"
     of_program = True
 
+    def __init__(self) -> None:
+        self._unfused: list[dict[str, Any]] = []  # as they were before the trial
+
     def treatment(self, seen: Seen) -> Treatment | None:
-        groups = list(_groups(seen))
+        groups = self._unfused = list(_groups(seen))
         if not groups:
             return None
         before = [group.get("fused") for group in groups]
@@ -38,6 +41,8 @@ class UnfusedOptimizer(Trap):
         names = ", ".join(dict.fromkeys(type(one).__name__ for one in seen.optimizers))
         if not names:
             return [Finding(self.name, False, None, "the program has stepped no optimizer")]
+        if gain is None and (self._unfused or any(_groups(seen))):
+            return [Finding(self.name, None, None, f"{names}: not fused")]
         if gain is None:
             told = f"{names}: fused already, or PyTorch has no fused form for it"
             return [Finding(self.name, False, None, told)]

@@ -31,6 +31,8 @@ class PageFaults(Trap):
         self._kept = False
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
+        if not seen.steps:
+            return [Finding(self.name, None, None, "they were not counted")]
         gain = seen.gains.get(self.name)
         told = f"{_faults(seen):.0f} page faults a step"
         caught = gain is not None and gain.is_real

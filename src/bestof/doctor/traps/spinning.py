@@ -31,8 +31,11 @@ class Spinning(Trap):
     def findings(self, seen: Seen) -> Sequence[Finding]:
         gain = seen.gains.get(self.name)
         if gain is None:
-            told = "one thread computes, or the environment says how threads wait, or the OpenMP "
-            told += "runtime is not GCC's"
+            if seen.threads < 2:
+                return [Finding(self.name, False, None, "one thread computes")]
+            if can_help():
+                return [Finding(self.name, None, None, f"{seen.threads} threads compute")]
+            told = "the environment says how threads wait, or the OpenMP runtime is not GCC's"
             return [Finding(self.name, False, None, told)]
         load, _, _ = os.getloadavg()
         told = f"{gain.told}; {load:.1f} processes wanted {os.cpu_count()} processors"

@@ -21,9 +21,14 @@ class Threads(Trap):
         better = _better(seen)
         if better == seen.threads:
             return None
-        return Treatment(
-            lambda: torch.set_num_threads(better), lambda: torch.set_num_threads(seen.threads)
-        )
+        before = seen.threads
+
+        def apply() -> None:
+            nonlocal before
+            before = torch.get_num_threads()  # the program may have changed it
+            torch.set_num_threads(better)
+
+        return Treatment(apply, lambda: torch.set_num_threads(before))
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
         gain = seen.gains.get(self.name)

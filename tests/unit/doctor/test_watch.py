@@ -1,0 +1,58 @@
+"""What is watched of a program, and that the watching changes no graph of torch.compile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WATCHED = """
+import torch
+from bestof.doctor.seen import Seen
+from bestof.doctor.watch import Watch
+from bestof.processors import Room
+from bestof.recipe.step_clock import StepClock
+
+seen = Seen(2, Room(2, ""))
+clock = StepClock(lambda _: 1e9)
+Watch(seen).start()
+clock.start()
+"""
+
+COMPILED = """
+from torch._dynamo.utils import counters
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+compiled = torch.compile(model, backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(5):
+    compiled(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+assert not counters["graph_break"], counters["graph_break"]
+assert counters["frames"]["total"] == 1, counters["frames"]
+assert (clock.steps, len(seen.calls), len(seen.optimizers)) == (5, 5, 1)
+"""
+
+WITHOUT_MODULES = """
+weight = torch.full((10, 10), 1e-39, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=1e-9)
+for _ in range(5):
+    optimizer.zero_grad()
+    (torch.ones(4, 10) @ weight).sum().backward()
+    optimizer.step()
+assert (clock.steps, seen.sampled, seen.denormals) == (5, 400, 100), seen  # of two steps
+assert seen.dtypes == {"torch.float32": 1}
+"""
+
+
+@pytest.mark.parametrize("program", [COMPILED, WITHOUT_MODULES])
+def test_a_program_is_watched(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED + program],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
