@@ -15,6 +15,7 @@ from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.reports.report import Report, report_from_dict
 from bestof.view import print_chosen, print_report, render
 from bestof.view.overview import ROWS
+from bestof.view.tree import decision_trees
 from bestof.view.words import explained_words
 
 
@@ -103,7 +104,9 @@ def _saved(path: str) -> Report:
             f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"
         ) from error
     try:
-        return report_from_dict(content)
+        report = report_from_dict(content)
+        decision_trees(report)  # whether they can be drawn
+        return report
     except InvalidArgument as error:
         raise StoreError(
             f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"

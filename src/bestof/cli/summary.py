@@ -57,6 +57,8 @@ def summary_lines(
     title = f"bestof: {program}"
     rows = overview(report)
     if not rows and (torch is None or not torch.left_out):
+        if any(one.problems for one in report.selectors):
+            return [f"{title}; no problem left a choice: of each, only one alternative remained"]
         return [f"{title}; no selector was called, so there was nothing to choose"]
     lines = [title, f"  {where}"]
     if rows:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from bestof.selection.duration import duration
-from bestof.selection.reports.overview import Row, net, overview
+from bestof.selection.reports.overview import Row, net, overview, problems_of
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, Run
 from bestof.view.overview import chosen_text, names_of, run_lines
 from bestof.view.page_parts import SCRIPT, STYLE
@@ -17,11 +17,11 @@ from bestof.view.quantity import plural, ratio
 from bestof.view.time_line import time_line
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import (
-    NOTHING,
     UNTRIED,
     WORDS,
     node_facts,
     node_state,
+    nothing,
     problem_state,
     selector_line,
     status_text,
@@ -55,7 +55,7 @@ def _page(report: Report) -> Iterator[str]:
         yield f'<p class="soft">{escape(run_lines(report.run)[1])}</p>'
     rows = overview(report)
     if not rows:
-        yield f"<p>{NOTHING}</p>"
+        yield f"<p>{nothing(report)}</p>"
     else:
         yield from _cards(report)
         yield from _gains(rows)
@@ -130,11 +130,7 @@ def _controls(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _table(report: Report, rows: Sequence[Row]) -> Iterator[str]:
-    problems = {
-        (one.selector, problem.problem): problem
-        for one in report.selectors
-        for problem in one.problems
-    }
+    problems = problems_of(report)
     yield '<div class="scroll" tabindex="0" role="region" aria-label="layers and problems">'
     yield '<table id="rows">\n<thead><tr>'
     for heading in ("layer or problem", *_NUMBERS, "chosen"):
@@ -165,7 +161,7 @@ def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) ->
     yield f'<td data-label="chosen"><details><summary>{escape(chosen_text(row))}{marks}</summary>'
     if row.places:
         yield f'<p class="soft">{escape(", ".join(row.places))}</p>'
-    for note in (row.remark, row.why):
+    for note in (row.remark, row.why, row.drift):
         if note is not None:
             yield f"<p>{escape(note)}</p>"
     problem = problems[row.key]

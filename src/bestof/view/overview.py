@@ -13,7 +13,7 @@ from bestof.selection.reports.report import Report, Run
 from bestof.view.columns import columns
 from bestof.view.printable import printable
 from bestof.view.quantity import plural, ratio
-from bestof.view.words import NOTHING
+from bestof.view.words import nothing
 
 ROWS = 25
 """Rows of one screen."""
@@ -33,7 +33,7 @@ def overview_text(report: Report, width: int | None = None, most: int | None = N
     rows = overview(report)
     lines = [] if report.run is None else [*run_lines(report.run), ""]
     if not rows:
-        return "\n".join([*lines, NOTHING])
+        return "\n".join([*lines, nothing(report)])
     lines += table_lines(rows, width or 100, most)
     lines += ["", *net_lines(net(report)), *_unsettled(rows)]
     lines.append("--explain-words explains the words, --all shows every alternative")
@@ -96,11 +96,12 @@ def _numbers(row: Row) -> tuple[str, ...]:
 
 
 def _marks(row: Row, notes: dict[str, int]) -> str:
-    """Return the number of a row's footnote, and add the footnote to `notes` if it is new."""
-    note = row.remark
-    if note is None or (note not in notes and len(notes) >= _FOOTNOTES):
-        return ""
-    return f" [{notes.setdefault(note, len(notes) + 1)}]"
+    """Return the numbers of a row's footnotes, and add those to `notes` that are new."""
+    marks = ""
+    for note in (row.remark, row.drift):
+        if note is not None and (note in notes or len(notes) < _FOOTNOTES):
+            marks += f" [{notes.setdefault(note, len(notes) + 1)}]"
+    return marks
 
 
 def _cut_name(name: str, width: int) -> str:

@@ -72,6 +72,10 @@ def _problem(one: ProblemReport, most: int | None) -> ProblemReport:
         problem=printable(one.problem, most),
         decision=printable(one.decision, most),
         source=printable(one.source, most),
+        why=printable(one.why, most),
+        history=tuple(
+            replace(race, alternative=printable(race.alternative, most)) for race in one.history
+        ),
         places=tuple(printable(place, most) for place in one.places),
         alternatives=tuple(_alternative(row, most) for row in one.alternatives),
     )

@@ -22,11 +22,11 @@ from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees
 from bestof.view.words import (
     NOT_NESTED,
-    NOTHING,
     UNTRIED,
     node_facts,
     node_state,
     not_shown,
+    nothing,
     problem_state,
     selector_line,
     status_text,
@@ -79,7 +79,7 @@ def print_text(report: Report, console: Console, most: int | None = None) -> Non
     """
     used = [selector for selector in report.selectors if selector.problems]
     if not used:
-        console.print(NOTHING)
+        console.print(nothing(report))
         return
     share = None if most is None else max(1, most // len(used))
     hidden = 0
@@ -108,7 +108,7 @@ def print_chosen(report: Report, console: Console, most: int | None = None) -> N
     trees = decision_trees(report)
     if not trees:
         used = any(selector.problems for selector in report.selectors)
-        console.print(NOT_NESTED if used else NOTHING, soft_wrap=True)
+        console.print(NOT_NESTED if used else nothing(report), soft_wrap=True)
     for tree in trees[:most]:
         drawn = Tree(_chosen_label(tree), guide_style="dim")
         _grow_chosen(drawn, tree)

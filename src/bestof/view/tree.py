@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from bestof.errors import InvalidArgument
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report
 
 Key = tuple[str, str]
+
+_DEEPEST = 100  # levels of problems inside each other, which are drawn by recursion
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
     A selector nests if one of its problems contains others, or was met inside another one. Its
     other problems are trees of one node. A problem with only one alternative makes no trial, so
     nothing is known of what is inside. Selectors that contain others come before those that were
-    met inside.
+    met inside. Raises InvalidArgument if more than 100 problems are inside each other.
     """
     problems = {
         (one.selector, problem.problem): problem
@@ -84,6 +87,8 @@ def _node(
     if key in placed:
         shown: Literal["above", "cycle"] = "cycle" if key in path else "above"
         return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
+    if len(path) >= _DEEPEST:
+        raise InvalidArgument(f"more than {_DEEPEST} problems are nested inside each other")
     placed.add(key)
     # The chosen alternative comes first, so problems that it shares with others are shown below it.
     order = sorted(

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bestof.selection.duration import duration
-from bestof.selection.reports.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.selection.reports.report import (
+    AlternativeReport,
+    ProblemReport,
+    Report,
+    SelectorReport,
+)
 from bestof.view.quantity import plural, ratio
 from bestof.view.tree import Node
 
 NOTHING = "Nothing was measured yet: no selector has met a problem."
+_NO_CHOICE = "No problem left a choice: of each, only one alternative was worth a trial."
 WORDS = (
     ("problem", "what identifies a call for the choice, such as the shapes of a convolution"),
     ("layer", "a module of the model; +2 says that two more modules have the same problem"),
@@ -42,6 +48,11 @@ WORDS = (
     ("drift", "the chosen alternative had become slower, and bestof chose anew"),
 )
 """The words of reports, and what they mean."""
+
+
+def nothing(report: Report) -> str:
+    """Return why a report has no row."""
+    return _NO_CHOICE if any(one.problems for one in report.selectors) else NOTHING
 
 
 def explained_words() -> str:

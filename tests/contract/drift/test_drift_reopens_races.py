@@ -169,5 +169,7 @@ def test_drift_is_reported_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     assert f"earlier {story}" in str(selector.report())
     told = Report((selector.report(),))
     assert report_from_dict(json.loads(view.render(told, "json"))) == told
-    for format in ("text", "html"):
-        assert "[measured, 1 drift]" in view.render(told, format)
+    assert f"[1] {story}" in view.render(told)
+    for whole in (view.render(told, whole=True), view.render(told, "html")):
+        assert "[measured, 1 drift]" in whole
+    assert story in view.render(told, "html")

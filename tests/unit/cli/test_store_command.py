@@ -135,6 +135,29 @@ def test_an_impossible_order_is_one_line(
     assert word in err
 
 
+@pytest.mark.parametrize("form", [[], ["--all"], ["--tree"], ["--html", "page"]])
+def test_a_report_that_nests_too_deeply_is_one_line(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = [
+        {
+            "problem": str(level),
+            "decision": "a",
+            "source": "measured",
+            "alternatives": [
+                {"name": "a", "status": "chosen", "children": [["s", str(level + 1)]]}
+            ],
+        }
+        for level in range(3000)
+    ]
+    content = {"selectors": [{"selector": "s", "stages": 1, "problems": problems}]}
+    (tmp_path / "deep.json").write_text(json.dumps(content))
+    assert main(["report", str(tmp_path / "deep.json"), *form]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "more than 100 problems are nested" in err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -108,3 +108,9 @@ def test_a_store_that_is_not_written_keeps_nothing() -> None:
 def test_a_program_without_a_selector_had_nothing_to_choose() -> None:
     (line,) = summary_lines(Report((), RUN), None, None)
     assert line.endswith("no selector was called, so there was nothing to choose")
+
+
+def test_a_program_whose_problems_left_no_choice_did_call_selectors() -> None:
+    only = ProblemReport("p", "a", "only", (AlternativeReport("a", "chosen"),))
+    (line,) = summary_lines(Report((SelectorReport("s", 1, (only,)),), RUN), None, None)
+    assert "no problem left a choice" in line

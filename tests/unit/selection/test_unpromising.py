@@ -9,7 +9,7 @@ import pytest
 from fake_program import Program
 
 from bestof import Alternative, BestOf
-from bestof.errors import InvalidArgument, NoAlternative
+from bestof.errors import BestofWarning, InvalidArgument, NoAlternative
 from bestof.selection.policies import Fixed
 from bestof.selection.store.memory import MemoryStore
 
@@ -90,6 +90,30 @@ def test_a_copy_keeps_an_ordered_one(program: Program) -> None:
     selector(1)  # one call: the decision is not verified yet
     again = copy(selector)
     assert again(1) == "slow"
+
+
+@pytest.mark.parametrize("answer", [None, False, ""])
+def test_without_a_reason_it_is_worth_a_trial(program: Program, answer: Any) -> None:
+    other = Alternative("b", program.function("b", 1.0), unpromising=lambda problem: answer)
+    selector = program.selector([("a", program.function("a", 2.0)), other])
+    for _ in range(9):
+        selector(1)
+    assert selector.explain(1).decision == "b"
+
+
+def test_its_errors_are_told_apart_from_those_of_supports(program: Program) -> None:
+    rows = [("a", program.function("a", 2.0))] + [
+        Alternative(name, program.function(name, 1.0), unpromising=unpromising)
+        for name, unpromising in (("true", lambda n: True), ("raises", lambda n: n.missing))
+    ]
+    selector = program.selector(rows)
+    with pytest.warns(BestofWarning, match="unpromising raised"):
+        selector(1)
+    _, true, raises = (one.reason for one in selector.explain(1).alternatives)
+    assert true is not None
+    assert "must return a text that says why, or None" in true
+    assert raises is not None
+    assert raises.startswith("unpromising raised AttributeError")
 
 
 def test_it_must_be_a_callable(program: Program) -> None:

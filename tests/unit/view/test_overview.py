@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def layer(problem: str, *inner: tuple[str, str]) -> ProblemReport:
         AlternativeReport("joint", "measured", 0.9, None, 3, 1.0),
         AlternativeReport("apart", "chosen", 0.6, None, 3, 1.5, None, inner),
     )
-    return ProblemReport(problem, "apart", "measured", rows)
+    return ProblemReport(problem, "apart", "measured", rows, settled_calls=18)
 
 
 REPORT = Report(
@@ -81,6 +82,62 @@ def test_the_net_is_the_sum_of_the_rows_less_tuning() -> None:
     assert total.seconds == pytest.approx(18 * 0.3 + 8 * 0.25 - 0.75)
     text = view.render(REPORT)
     assert "saved 7.40 s in 26 settled calls, tuning cost 750 ms in 15 trials: net 6.65 s" in text
+
+
+def test_calls_are_those_of_the_problem_itself() -> None:
+    inner = SelectorReport("pass", 1, (timed("a", 0.4, 0.3, 180), timed("b", 0.4, 0.2, 180)))
+    outer = SelectorReport("layer", 2, (layer("a", ("pass", "a"), ("pass", "b")),))
+    (row,) = overview(Report((outer, inner)))
+    assert (row.calls, row.saved) == (18, pytest.approx(18 * 0.3))
+
+
+def test_an_unsettled_row_has_no_settled_calls() -> None:
+    rows = (AlternativeReport("as is", "measured", 1.0, None, 3, 1.0),)
+    problem = ProblemReport("p", None, None, rows, settled_calls=7)
+    assert overview(Report((SelectorReport("s", 1, (problem,)),)))[0].calls == 0
+
+
+@pytest.mark.parametrize(("status", "before"), [("disqualified", None), ("not applicable", 2.0)])
+def test_gains_are_counted_from_the_first_that_applies(status: Any, before: float | None) -> None:
+    rows = (
+        AlternativeReport("first", status),
+        AlternativeReport("slow", "measured", 2.0, None, 3),
+        AlternativeReport("fast", "chosen", 1.0, None, 3),
+    )
+    problem = ProblemReport("p", "fast", "measured", rows, settled_calls=10)
+    (row,) = overview(Report((SelectorReport("s", 1, (problem,)),)))
+    saved = 0.0 if before is None else 10.0
+    assert (row.before, row.saved, 10 * problem.gain) == (before, saved, saved)
+    assert ("gain" in view.render(Report((SelectorReport("s", 1, (problem,)),)))) == bool(saved)
+
+
+def test_without_its_first_alternative_a_layer_gains_what_its_passes_gain() -> None:
+    rows = (
+        AlternativeReport("joint", "not applicable"),
+        AlternativeReport("apart", "chosen", 0.6, None, 3, 1.0, None, (("pass", "a"),)),
+    )
+    problem = ProblemReport("a", "apart", "measured", rows, settled_calls=10, places=("conv1",))
+    inner = SelectorReport("pass", 1, (timed("a", 0.4, 0.3, 99, "conv2", "conv1"),))
+    (row,) = overview(Report((SelectorReport("layer", 2, (problem,)), inner)))
+    assert (row.before, row.after) == (pytest.approx(0.7), 0.6)
+    assert (row.saved, row.places) == (pytest.approx(1.0), ("conv1",))
+
+
+def test_selectors_of_one_name_share_rows_if_they_chose_alike() -> None:
+    one, alike, other = timed("p", 0.4, 0.3, 10), timed("p", 0.4, 0.3, 5), timed("p", 0.4, 0.1, 2)
+    report = Report(tuple(SelectorReport("s", 1, (problem,)) for problem in (one, alike, other)))
+    rows = overview(report)
+    assert [(row.key, row.calls) for row in rows] == [(("s", "p"), 15), (("s", "p #2"), 2)]
+    assert net(report).saved == pytest.approx(15 * 0.1 + 2 * 0.3)
+    assert "s p #2" in view.render(report, "html")
+
+
+def test_problems_without_a_choice_are_not_called_unmet() -> None:
+    rows = (AlternativeReport("a", "chosen"), AlternativeReport("b", "left out", reason="slow"))
+    report = Report((SelectorReport("s", 1, (ProblemReport("p", "a", "only", rows),)),))
+    for shown in (view.render(report), view.render(report, "html")):
+        assert "No problem left a choice" in shown
+        assert "Nothing was measured" not in shown
 
 
 def test_the_dearest_comes_first_and_hidden_rows_are_counted() -> None:

@@ -15,6 +15,7 @@ from bestof.selection.reports.report import (
     SelectorReport,
     report_from_dict,
 )
+from bestof.selection.state.earlier_race import EarlierRace
 from bestof.selection.store.record import Record
 from bestof.view.printable import printable
 
@@ -29,10 +30,13 @@ def report_of(name: str) -> Report:
     row = AlternativeReport(
         name, "disqualified", None, None, 1, None, f"Error: {name}", ((name, "inside"),)
     )
+    races = (EarlierRace(name, 1.0, 2.0),)
     return Report(
         (
-            SelectorReport(name, 1, (ProblemReport(name, name, "measured", (inner, row)),)),
-            SelectorReport(f"{name}!", 1, (ProblemReport("inside", None, None, (inner,)),)),
+            SelectorReport(name, 1, (ProblemReport(name, name, "measured", (inner, row), races),)),
+            SelectorReport(
+                f"{name}!", 1, (ProblemReport("inside", None, None, (inner,), why=name),)
+            ),
         )
     )
 
@@ -51,6 +55,14 @@ def test_nothing_that_steers_a_terminal_is_printed(
     shown = capsys.readouterr().out
     assert shown.replace("\n", "").isprintable()
     assert printable(name) in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_notebook_and_print_get_the_name_as_text(name: str) -> None:
+    for selector in report_of(name).selectors:
+        for shown in (selector, *selector.problems):
+            assert str(shown).replace("\n", "").isprintable()
+            assert shown._repr_html_().isprintable()
 
 
 @pytest.mark.parametrize("name", HOSTILE)

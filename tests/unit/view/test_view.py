@@ -12,7 +12,13 @@ from reports import CIRCLE, EMPTY, LONG, NESTED, PARTLY, REASON
 from bestof import view
 from bestof.errors import InvalidArgument
 from bestof.selection.duration import duration
-from bestof.selection.reports.report import Report, report_from_dict
+from bestof.selection.reports.report import (
+    AlternativeReport,
+    ProblemReport,
+    Report,
+    SelectorReport,
+    report_from_dict,
+)
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import NOT_NESTED, NOTHING
@@ -126,6 +132,28 @@ def test_circles_end() -> None:
 
     assert [leaves(tree) for tree in trees] == [[("first", "cycle")], [("self", "cycle")]]
     assert "first p → only, contains itself" in view.render(CIRCLE, whole=True)
+
+
+def nested(levels: int) -> Report:
+    problems = tuple(
+        ProblemReport(
+            str(level),
+            "a",
+            "measured",
+            (AlternativeReport("a", "chosen", 1.0, children=(("s", str(level + 1)),)),),
+        )
+        for level in range(levels)
+    )
+    return Report((SelectorReport("s", 1, problems),))
+
+
+def test_deep_trees_are_drawn_and_deeper_ones_refused_in_words() -> None:
+    for shown in (view.render(nested(100), whole=True), view.render(nested(100), "html")):
+        assert "99" in shown
+    assert view.render(nested(3000)).startswith("layer or problem")
+    for format in ("text", "html"):
+        with pytest.raises(InvalidArgument, match="more than 100 problems are nested"):
+            view.render(nested(3000), format, whole=True)  # type: ignore[arg-type]
 
 
 def test_without_nesting_there_is_no_tree() -> None:

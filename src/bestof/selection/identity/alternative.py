@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from bestof.errors import InvalidArgument
 from bestof.selection.identity.version import is_former, is_renamed, version_of
@@ -26,8 +26,9 @@ class Alternative:
     trials of other problems come in. `formerly` are the places that the functions had in earlier
     versions of their package, such as `"package:Class.method"`: evidence of these is valid if
     `depends` is the same. `unpromising(problem)` returns why the alternative is not worth a trial
-    although it could run, or None if it is worth one. A search leaves such an alternative out, and
-    reports give the reason. An order (a pin, BESTOF_FORCE, a fixed policy) takes it.
+    although it could run. It returns None, False or an empty text if it is worth one. A search
+    leaves such an alternative out, and reports give the reason. An order (a pin, BESTOF_FORCE, a
+    fixed policy) takes it.
     """
 
     name: str
@@ -37,12 +38,24 @@ class Alternative:
     mutates: bool = False
     hopeless: Callable[[Hashable], bool] | None = None
     formerly: Sequence[str] = ()
-    unpromising: Callable[[Hashable], str | None] | None = None
+    unpromising: Callable[[Hashable], str | Literal[False] | None] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def left_out(self, problem: Hashable) -> str | None:
-        """Return why it is not worth a trial although it could run; None if it is worth one."""
-        return None if self.unpromising is None else self.unpromising(problem)
+        """Return why it is not worth a trial although it could run; None if it is worth one.
+
+        Raises InvalidArgument if `unpromising` returns True, say, which gives no reason.
+        """
+        if self.unpromising is None:
+            return None
+        reason: object = self.unpromising(problem)
+        if reason is None or reason is False or reason == "":
+            return None
+        if not isinstance(reason, str):
+            raise InvalidArgument(
+                f"it must return a text that says why, or None; it returned {reason!r:.60}"
+            )
+        return reason
 
     @property
     def is_group(self) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bestof.selection.reports.report import ProblemReport, Report
@@ -19,7 +19,8 @@ class Row:
     model. `chosen` names the alternative, and `inside` what was chosen inside it. `before` and
     `after` are seconds of a call by the first alternative and by the chosen one (unsettled: by the
     leader), None if unknown. `calls` are those that the decision answered. `remark` says why a
-    faster alternative was not chosen, and `why` why there is no decision; None if there is no need.
+    faster alternative was not chosen, `why` why there is no decision, and `drift` why the last race
+    was run again; None if there is no need.
     """
 
     key: _Key
@@ -32,6 +33,7 @@ class Row:
     noisy: bool
     remark: str | None
     why: str | None
+    drift: str | None = None
 
     @property
     def gain(self) -> float | None:
@@ -71,16 +73,36 @@ def overview(report: Report) -> tuple[Row, ...]:
 
     Problems that left no choice have none.
     """
-    problems = {
-        (one.selector, problem.problem): problem
-        for one in report.selectors
-        for problem in one.problems
-    }
+    problems = problems_of(report)
     inner = {child for problem in problems.values() for child in _children(problem)}
     outer = [key for key in problems if key not in inner]
     # A circle of problems that contain each other has no outer one: show them all.
     rows = [_row(key, problems) for key in outer or problems if problems[key].source != "only"]
     return tuple(sorted(rows, key=lambda row: -row.weight))
+
+
+def problems_of(report: Report) -> dict[_Key, ProblemReport]:
+    """Return the problems by selector and text.
+
+    Selectors of one name that chose alike, by the same times, share an entry with the calls of all.
+    What another one chose in another way has a number behind its problem, such as "4 #2".
+    """
+    found: dict[_Key, ProblemReport] = {}
+    for one in report.selectors:
+        for problem in one.problems:
+            number = 1
+            key = one.selector, problem.problem
+            while key in found and not _is_alike(found[key], problem):
+                number += 1
+                key = one.selector, f"{problem.problem} #{number}"
+            known = found.get(key)
+            if known is None:
+                found[key] = problem
+                continue
+            calls = known.settled_calls + problem.settled_calls
+            places = tuple(dict.fromkeys((*known.places, *problem.places)))
+            found[key] = replace(known, settled_calls=calls, places=places)
+    return found
 
 
 def net(report: Report) -> Net:
@@ -95,32 +117,50 @@ def net(report: Report) -> Net:
     )
 
 
+def _is_alike(one: ProblemReport, other: ProblemReport) -> bool:
+    if one.decision != other.decision or one.before != other.before:
+        return False
+    return one.chosen is None or one.chosen.seconds == (other.chosen and other.chosen.seconds)
+
+
 def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
     problem = problems[key]
     chosen, timed = problem.chosen, [one for one in problem.alternatives if one.seconds is not None]
     lead = min(timed, key=lambda one: one.seconds or 0.0, default=None)
     shown = lead if chosen is None else chosen
-    inside = [
-        problems[child]
-        for child in ([] if chosen is None else chosen.children)
-        if child in problems
-    ]
-    below = [problems[child] for child in _children(problem) if child in problems]
-    counted = [one.settled_calls for one in below]
-    met = (problem, *below)  # whoever met a problem inside, met this one
+    children = _children(problem) if chosen is None else chosen.children
+    below = [problems[child] for child in dict.fromkeys(children) if child in problems]
+    inside = [] if chosen is None else below
+    # Modules that share a problem inside need not share this one.
+    places = problem.places or tuple(place for one in below for place in one.places)
+    drifts = [race for one in (problem, *inside) for race in one.history]
     return Row(
         key,
-        tuple(dict.fromkeys(place for one in met for place in one.places)),
+        tuple(dict.fromkeys(places)),
         problem.decision,
         tuple(one.decision or "unsettled" for one in inside),
-        problem.before,
+        _before(problem, inside),
         None if shown is None else shown.seconds,
-        # C++ answers the parts of a group without asking the group.
-        max(problem.settled_calls, min(filter(None, counted), default=0)),
+        problem.settled_calls if problem.settled else 0,
         any(one.noisy for one in (problem, *inside)),
         problem.remark,
         problem.why,
+        str(drifts[-1]) if drifts else None,
     )
+
+
+def _before(problem: ProblemReport, inside: Sequence[ProblemReport]) -> float | None:
+    """Return the seconds of a call by the first alternative.
+
+    If that cannot run, and what replaces it was chosen, the gains are inside: a call would have
+    taken longer by these.
+    """
+    chosen, before = problem.chosen, problem.before
+    if chosen is None or chosen.seconds is None or not inside:
+        return before
+    if problem.alternatives[0].seconds is None and chosen == problem.first:
+        return chosen.seconds + sum(one.gain for one in inside)
+    return before
 
 
 def _children(problem: ProblemReport) -> Iterator[_Key]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from bestof.errors import InvalidArgument
+from bestof.escaped import escaped
 from bestof.html_table import html_table
 from bestof.selection.duration import duration
 from bestof.selection.state.earlier_race import EarlierRace
@@ -101,9 +102,15 @@ class ProblemReport:
     places: tuple[str, ...] = ()
 
     @property
+    def first(self) -> AlternativeReport | None:
+        """The first alternative that the search could try, by which gains are counted."""
+        never = ("not applicable", "left out")
+        return next((one for one in self.alternatives if one.status not in never), None)
+
+    @property
     def before(self) -> float | None:
-        """Seconds of a call by the first alternative that was measured; None if none was."""
-        return next((one.seconds for one in self.alternatives if one.seconds is not None), None)
+        """Seconds of a call by `first`; None if it was not measured."""
+        return None if self.first is None else self.first.seconds
 
     @property
     def chosen(self) -> AlternativeReport | None:
@@ -158,7 +165,7 @@ class ProblemReport:
             yield f"  earlier {reopening}"
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(escaped, self.lines()))
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -233,7 +240,7 @@ class SelectorReport:
         return html_table(self.selector, headings, rows, notes=self._totals())
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(escaped, self.lines()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +288,7 @@ class Report:
         return {"selectors": selectors, **run}
 
     def __str__(self) -> str:
-        return "\n".join(line for selector in self.selectors for line in selector.lines())
+        return "\n".join(map(str, self.selectors))
 
 
 _Value = TypeVar(

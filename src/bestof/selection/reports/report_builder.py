@@ -140,7 +140,7 @@ def report_selector(
     keys = [*decisions, *open_ones]
     if met is None:
         problems = [
-            replace(one, settled_calls=calls.get(key, 0))
+            replace(one, settled_calls=calls.get(key, 0) if one.settled else 0)
             for key, one in zip(keys, problems, strict=True)
         ]
     else:

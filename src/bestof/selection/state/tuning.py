@@ -365,9 +365,9 @@ def new_tuning(
     """Return the state of a new problem.
 
     Alternatives take part if they apply (see `applies`). The `wanted` one takes part, whatever is
-    thought of its speed; so do all that can run, if none is promising. If the `supports` of an
-    alternative raises, it is reported as disqualified. `refused` are the candidates of all
-    alternatives for problems to which they do not apply.
+    thought of its speed; so do all that can run, if none is promising. If the `supports` or
+    `unpromising` of an alternative raises, it is reported as disqualified. `refused` are the
+    candidates of all alternatives for problems to which they do not apply.
     """
     rows = list(zip(alternatives, stages, refused, strict=True))
     candidates = [_candidate(*row, problem, any_speed=row[0].name == wanted) for row in rows]
@@ -382,9 +382,13 @@ def new_tuning(
 
 def applies(alternative: Alternative, problem: Hashable, *, any_speed: bool = False) -> bool:
     """Return whether a search of a problem tries an alternative: it can run, and is promising."""
-    if alternative.supports is not None and not alternative.supports(problem):
+    if not _can_run(alternative, problem):
         return False
     return any_speed or alternative.left_out(problem) is None
+
+
+def _can_run(alternative: Alternative, problem: Hashable) -> bool:
+    return alternative.supports is None or bool(alternative.supports(problem))
 
 
 def _candidate(
@@ -395,13 +399,16 @@ def _candidate(
     *,
     any_speed: bool,
 ) -> Candidate:
-    reason = None
+    reason, asked = None, "supports"
     try:
-        if not applies(alternative, problem, any_speed=any_speed):
+        if not _can_run(alternative, problem):
+            return refused
+        asked = "unpromising"
+        if not any_speed and alternative.left_out(problem) is not None:
             return refused
     except Exception as error:
         reraise_from_outside()
-        reason = f"supports raised {type(error).__name__}: {error}"
+        reason = f"{asked} raised {type(error).__name__}: {error}"
     candidate = Candidate(alternative, functions, applies=True)
     candidate.disqualified = reason
     return candidate

@@ -2,10 +2,10 @@
 
 A call that is answered in Python looks up the stack for the module that makes it. Others answer in
 C++, and modules that are alike share a problem. So global hooks note, for the first passes through
-a model, which modules are alike: those of one class with the same settings, and inputs of the same
-shapes. The hooks also tell the backward pass whose gradients it computes. They are taken out after
-a few passes that show no new module, and do not go in before a module has called in Python, so
-that compiled models never see them.
+a model, which modules are alike: those of one class with the same settings, and operands of the
+same shapes, which want gradients alike. The hooks also tell the backward pass whose gradients it
+computes. They are taken out after a few passes that show no new module, and do not go in before a
+module has called in Python, so that compiled models never see them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from types import FrameType
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -100,33 +100,36 @@ class MetModules:
             self._names[root] = names
         return type(root).__name__, names.get(id(module), type(module).__name__)
 
-    def _stack(self) -> list[nn.Module]:
+    def _stack(self) -> list[ref[nn.Module]]:
+        """Return the modules that this thread runs. It keeps none alive."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        stack: list[nn.Module] = self._local.stack
+        stack: list[ref[nn.Module]] = self._local.stack
         return stack
 
     def _before(self, module: nn.Module, _arguments: object) -> None:
         if not self._handles or torch.compiler.is_compiling():
             return
         stack = self._stack()
+        running = list(_modules(sys._getframe(1)))  # the first one is this module
+        if stack and not any(one is stack[-1]() for one in running[1:]):
+            stack.clear()  # an interrupt, of which hooks do not hear, has ended what was running
         if not stack:  # the hooks may have gone in while outer modules were running
-            self._local.root = [module, *_modules(sys._getframe(1))][-1]
-        stack.append(module)
+            self._local.root = ref([module, *running][-1])
+        stack.append(ref(module))
 
     def _after(self, module: nn.Module, arguments: tuple[Any, ...], result: object) -> None:
         stack = self._stack()
-        if torch.compiler.is_compiling() or not any(one is module for one in stack):
+        if torch.compiler.is_compiling() or not any(one() is module for one in stack):
             return
-        root = self._local.root
-        while stack.pop() is not module:  # the pre-hook of an inner module raised
+        root = self._local.root() or module
+        while stack.pop()() is not module:  # the pre-hook of an inner module raised
             pass
         try:
             self._note(self._place(root, module), module, arguments, result)
         except Exception:  # of a module of the program, such as of its `extra_repr`
             self._remove_hooks()
         if not stack:
-            self._local.root = None  # do not keep it alive
             self._quiet += 1
             if self._quiet > _QUIET:
                 self._remove_hooks()
@@ -135,9 +138,11 @@ class MetModules:
         self, place: Place, module: nn.Module, arguments: tuple[Any, ...], result: object
     ) -> None:
         if place not in self._look:
-            shapes = tuple((one.shape, one.dtype) for one in arguments if isinstance(one, Tensor))
+            operands = [one for one in arguments if isinstance(one, Tensor)]
+            shapes = tuple((one.shape, one.dtype, one.requires_grad) for one in operands)
             parts = tuple((type(one), one.extra_repr()) for one in module.modules())
-            look = (parts, shapes, module.training)
+            trained = tuple(one.requires_grad for one in module.parameters())
+            look = (parts, shapes, trained, module.training)
             self._quiet = 0
             self._look[place] = look
             self._alike.setdefault(look, {})[place] = None
@@ -152,6 +157,7 @@ class MetModules:
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
+        self._stack().clear()
 
 
 def _modules(frame: FrameType | None) -> Iterator[nn.Module]:

@@ -221,8 +221,10 @@ def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
     assert group.decision == ("joint" if near else "independent")
     masks = counting(layer)
     asked = layer.layer.settled_calls
+    met = sum(layer.layer_calls.totals().values())
     for _ in range(2 * ASKED_EVERY):
         torch.testing.assert_close(gradients(x, weight, bias), expected, rtol=2**-6, atol=2**-4)
+    assert sum(layer.layer_calls.totals().values()) == met + 2 * ASKED_EVERY
     if near:  # now and then, forward and backward, to see how long it takes
         assert layer.layer.settled_calls - asked == 4
     apart = {(True, False, False), (False, True, False)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import ClassVar
 
 import pytest
@@ -143,6 +144,54 @@ def test_models_are_not_kept_alive(modules: MetModules) -> None:
     del net
     gc.collect()
     assert watched() is None
+
+
+class Stops(nn.Module):
+    """An interrupt arrives in its second call."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 2:
+            raise KeyboardInterrupt
+        return x
+
+
+class Unnamed(Doubled):
+    def extra_repr(self) -> str:
+        raise RuntimeError("fake")
+
+
+@pytest.mark.parametrize("last", [Stops, Unnamed])
+def test_after_an_error_in_a_first_pass_no_hook_and_no_model_stays(
+    modules: MetModules, last: type[nn.Module]
+) -> None:
+    Counting.counts = CallCounts()
+    net = nn.Sequential(Doubled(), nn.Sequential(nn.ReLU(), last()))
+    for _ in range(2):
+        with suppress(KeyboardInterrupt):
+            net(torch.ones(6))
+    watched = weakref.ref(net)
+    del net
+    gc.collect()
+    assert watched() is None
+    other = Net()
+    for _ in range(8):
+        other(torch.ones(2, 3))
+    assert not hooks._global_forward_hooks
+    assert "Net.block.0" in places(Counting.counts)[("forward", 6)]
+
+
+def test_modules_that_want_other_gradients_are_not_alike(modules: MetModules) -> None:
+    Counting.counts = CallCounts()
+    net = nn.Sequential(Doubled(), nn.Linear(3, 3), Doubled(), Doubled())
+    for _ in range(3):
+        net(torch.ones(2, 3))
+    looks = modules._look
+    first, third, fourth = (looks[("Sequential", name)] for name in ("0", "2", "3"))
+    assert first != third
+    assert third == fourth
 
 
 def test_calls_outside_of_modules_have_no_name(modules: MetModules) -> None:

@@ -15,6 +15,7 @@ from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.dispatch.convolution.layer_verifier import LayerVerifier
 from bestof.torch.dispatch.convolution.shortcut import Met, Shortcut
+from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution import as_is, im2row, shared_im2row
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction
@@ -63,10 +64,13 @@ class ConvolutionLayer:
             one.calls for one in parts
         )
         self.sharing_calls: CallCounts[LayerProblem] = CallCounts()
+        self.layer_calls: CallCounts[LayerProblem] = CallCounts()
+        """Of the backward passes, by all ways: each ends a pass through a layer."""
         self.forward_pass, self.input_gradient, self.weight_gradient = (
             one.selector for one in parts
         )
         self.layer = self._group(f"{first.device.prefix}convolution layer")
+        self.layer.met = partial(met, self.layer_calls)
         self.decisions = Decisions(
             self._as_is,
             self.layer,
@@ -191,6 +195,7 @@ class ConvolutionLayer:
     ) -> Gradients:
         """Return the gradients, by PyTorch's own kernel if it was chosen and has its turn."""
         if next(found.turns):
+            next(found.counts[-1])  # of the layer; the passes are counted below
             return self._jointly(found.problem, grad_output, input, weight, mask)
         return self.ask_backward(found, grad_output, input, weight, mask)
 
@@ -202,6 +207,8 @@ class ConvolutionLayer:
         If other gradients than the layer's are wanted, the group does not see the call. That is so
         if torch.autograd.grad asks for some of them, or if a compiled graph ran the forward pass.
         """
+        if not found.is_part:
+            next(found.counts[-1])
         layout = found.problem.grad_layout
         run = self._independent_backward if found.is_part else partial(self.layer, 1)
         return run(found.met, grad_output, input, weight, layout, mask)  # type: ignore[arg-type]
@@ -218,6 +225,8 @@ class ConvolutionLayer:
     def _forward_shortcut(self, met: Met) -> Shortcut:
         problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
         counts = [self.forward_calls.counter(problem)]
+        if isinstance(met, LayerProblem):
+            self.layer_calls.counter(met)  # notes the module; the backward pass is counted
         whole, name = self.decisions.forward(met, problem)
         row = self._compiled.get(name)
         if row is None or row.compiled is None or whole != INDEPENDENT:
@@ -231,6 +240,7 @@ class ConvolutionLayer:
             return Shortcut.of(problem, layer, [])._replace(is_part=True)
         counts = [self.input_gradient_calls.counter(problem)] if layer.input else []
         counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
+        counts.append(self.layer_calls.counter(layer))
         chosen = self.decisions.backward_is_joint(layer, problem)
         return Shortcut.of(problem, layer, counts, chosen)
 
