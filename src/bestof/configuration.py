@@ -32,7 +32,8 @@ class Configuration:
         names of other operations that are left to PyTorch, such as "average pooling".
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
-        whether waiting threads sleep soon while other processes want the same processors.
+        whether waiting threads sleep soon while other processes want the same processors. It is off
+        by default, because what it gains depends on the machine and its load.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
@@ -50,7 +51,7 @@ class Configuration:
     without: tuple[str, ...] = ()
     keep_freed: bool = True
     fit_threads: bool = True
-    watch_neighbours: bool = True
+    watch_neighbours: bool = False
     dataloader: bool = False
     tuning_steps: int = 500
     seconds: float = 30.0
@@ -60,7 +61,7 @@ class Configuration:
 
 
 EVERYTHING = Configuration(dataloader=True, layout=True)
-"""All settings on but those of ranks. Data loading and layout are off by default."""
+"""All settings on but those of ranks and neighbours. Data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:

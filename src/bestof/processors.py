@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+with suppress(ImportError):  # Windows has no such module, and no such limits
+    import resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def room_for_threads() -> Room:
         limit = f"the process may run on {allowed} of the machine's {machine} processors"
     ranks = _ranks_here()
     # If ranks are pinned, the affinity already is the share.
-    if ranks == 1 or allowed < machine:
+    if ranks == 1 or _is_pinned(own.allowed):
         return Room(own.usable, limit)
     share = max(1, own.usable // ranks)
     return Room(share, f"{ranks} ranks share {own.usable} processors")
@@ -68,6 +72,17 @@ def room_for_threads() -> Room:
 def processors_of_a_rank() -> int:
     """Return this rank's share of the usable processors."""
     return room_for_threads().threads
+
+
+def _is_pinned(allowed: frozenset[int]) -> bool:
+    """Return whether the process may use fewer processors than the machine or container has.
+
+    In a container, the first process has the affinity of the container.
+    """
+    everywhere = os.cpu_count() or 1
+    with suppress(AttributeError, OSError):  # not on this system; not visible
+        everywhere = min(everywhere, len(os.sched_getaffinity(1)))
+    return len(allowed) < everywhere
 
 
 def _ranks_here() -> int:
@@ -97,13 +112,46 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def room_for_tasks(root: Path = Path("/")) -> int | None:
-    """Return how many processes and threads the control groups still allow; None: no limit."""
+    """Return how many processes and threads may still be started; None: no limit.
+
+    The control groups limit them, and `ulimit -u` limits those of the user. The latter is also
+    counted for root, who is held to it inside a user namespace.
+    """
     found = []
+    most_of_user = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if most_of_user != resource.RLIM_INFINITY:
+        found.append(max(0, most_of_user - _tasks_of_user(root)))
     for folder in _groups(root, "pids"):
         most, present = _text(folder / "pids.max"), _text(folder / "pids.current")
         if most and present and most.isdigit() and present.isdigit():
             found.append(max(0, int(most) - int(present)))
     return min(found, default=None)
+
+
+def room_for_mappings(root: Path = Path("/")) -> int | None:
+    """Return how many bytes `ulimit -v` and `-d` still let the process map; None: no limit."""
+    status, found = _status(root / "proc/self/status"), []
+    for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY:
+            found.append(max(0, most - int(status.get(name, "0").split()[0]) * 1024))
+    return min(found, default=None)
+
+
+def _tasks_of_user(root: Path) -> int:
+    """Return how many threads the processes of this user have, as far as they are visible."""
+    user, found = str(os.getuid()), 0
+    for file in (root / "proc").glob("[0-9]*/status"):
+        status = _status(file)
+        if status.get("Uid", "").split()[:1] == [user]:
+            found += int(status.get("Threads", "1"))
+    return found
+
+
+def _status(file: Path) -> dict[str, str]:
+    """Return the fields of a file such as /proc/self/status; none if the process has ended."""
+    pairs = (line.partition(":") for line in (_text(file) or "").splitlines())
+    return {name: value.strip() for name, _, value in pairs}
 
 
 def _cached_files(folder: Path) -> int:

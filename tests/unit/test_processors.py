@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bestof.processors import (
     available_memory,
     processors,
     processors_of_a_rank,
+    room_for_mappings,
     room_for_tasks,
     room_for_threads,
 )
@@ -154,7 +156,13 @@ def test_ranks_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     # A rank that was pinned to two processors has them for itself.
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5})))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: allowed)
     assert processors_of_a_rank() == 2
+    # Ranks that are not pinned share what the container has.
+    four = frozenset(range(4))
+    monkeypatch.setattr(module, "processors", lambda: Processors(four))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: four)
+    assert processors_of_a_rank() == 1
 
 
 def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +184,11 @@ def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert room(Processors(eight, 4.0)) == Room(2, "2 ranks share 4 processors")
 
 
-def test_the_room_for_threads_of_all_groups_around_is_read(tmp_path: Path) -> None:
+def test_the_room_for_threads_of_all_groups_around_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: unlimited)
     assert room_for_tasks(tmp_path) is None
     files = {
         "proc/self/cgroup": "0::/a/b\n",
@@ -186,3 +198,24 @@ def test_the_room_for_threads_of_all_groups_around_is_read(tmp_path: Path) -> No
         "sys/fs/cgroup/a/pids.current": "60",
     }
     assert room_for_tasks(written(tmp_path, files)) == 40
+
+
+def test_the_limits_of_the_user_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = {
+        resource.RLIMIT_NPROC: 100,
+        resource.RLIMIT_AS: 9 << 20,
+        resource.RLIMIT_DATA: 7 << 20,
+    }
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (most[limit], most[limit]))
+    user, other = os.getuid(), os.getuid() + 1
+    files = {
+        "proc/self/status": "VmSize:\t 4096 kB\nVmData:\t 3072 kB\n",
+        "proc/1/status": f"Name:\tinit\nUid:\t{other}\t{other}\t{other}\t{other}\nThreads:\t1\n",
+        "proc/20/status": f"Name:\ta: b\nUid:\t{user}\t{other}\t{other}\t{other}\nThreads:\t30\n",
+        "proc/21/status": f"Uid:\t{user}\t{user}\t{user}\t{user}\nThreads:\t8\n",
+    }
+    root = written(tmp_path, files)
+    assert room_for_tasks(root) == 62
+    assert room_for_mappings(root) == 4 << 20
+    most[resource.RLIMIT_DATA] = resource.RLIM_INFINITY
+    assert room_for_mappings(root) == 5 << 20

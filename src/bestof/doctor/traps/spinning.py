@@ -35,9 +35,11 @@ class Spinning(Trap):
                 return [Finding(self.name, False, None, "one thread computes")]
             if can_help():
                 return [Finding(self.name, None, None, f"{seen.threads} threads compute")]
-            told = "the environment says how threads wait, or the OpenMP runtime is not GCC's"
+            told = "the environment says how threads wait, or the OpenMP runtime is not GCC's, or "
+            told += "limits leave no room for more threads"
             return [Finding(self.name, False, None, told)]
         load, _, _ = os.getloadavg()
         told = f"{gain.told}; {load:.1f} processes wanted {os.cpu_count()} processors"
-        cure = "bestof.torch.enable(), or GOMP_SPINCOUNT=1000 in the environment of the process"
+        cure = 'bestof.torch.enable({"threads": {"neighbours": True}}), or GOMP_SPINCOUNT=1000 in '
+        cure += "the environment of the process"
         return [Finding(self.name, gain.is_real, gain.factor, told, cure if gain.is_real else "")]

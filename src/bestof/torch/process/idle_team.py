@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 
-import torch
-
-from bestof.processors import room_for_tasks
+from bestof.processors import processors, room_for_mappings, room_for_tasks
 from bestof.torch.process.openmp import empty_region, is_gcc, runtimes
 
 _SPARE_TASKS = 256
-"""Processes and threads that the control group must still allow beside the team."""
+"""Processes and threads that control groups and `ulimit` must still allow beside the team."""
+
+_SPARE_BYTES = 1 << 30
+"""Bytes of mappings that `ulimit` must still allow beside the stacks of the team."""
+
+_PROCESSORS = len(processors().allowed)
+"""GCC's OpenMP counts the processors when it is loaded: a narrower affinity changes nothing."""
 
 
 class IdleTeam:
@@ -27,7 +32,7 @@ class IdleTeam:
         self._end: threading.Event | None = None
 
     def begin(self) -> None:
-        """Start the team, if there is none."""
+        """Start the team, if there is none and limits leave room for it."""
         if self._end is not None or not can_help():
             return
         self._end = end = threading.Event()
@@ -42,7 +47,11 @@ class IdleTeam:
                 ready.set()
             end.wait()  # the team ends with this thread
 
-        threading.Thread(target=idle, name="bestof-idle-team", daemon=True).start()
+        try:
+            threading.Thread(target=idle, name="bestof-idle-team", daemon=True).start()
+        except RuntimeError:  # the system starts no thread at present
+            self._end = None
+            return
         ready.wait()
 
     def end(self) -> None:
@@ -65,13 +74,20 @@ def can_help() -> bool:
     told = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
     if told or not any(map(is_gcc, runtimes())):
         return False
-    room = room_for_tasks()
-    return room is None or room >= _size() + _SPARE_TASKS
+    tasks, mappings = room_for_tasks(), room_for_mappings()
+    if tasks is not None and tasks < _size() + _SPARE_TASKS:
+        return False
+    return mappings is None or mappings >= _size() * _stack() + _SPARE_BYTES
 
 
 def _size() -> int:
-    """Return how many threads make one more than there are processors.
+    """Return how many threads the team has: by itself, it is more than there are processors."""
+    return max(_PROCESSORS, len(processors().allowed)) + 1
 
-    The thread that begins the team is not counted.
-    """
-    return max(2, len(os.sched_getaffinity(0)) - torch.get_num_threads() + 2)
+
+def _stack() -> int:
+    """Return the bytes of a thread's stack, or more."""
+    if any(name in os.environ for name in ("OMP_STACKSIZE", "GOMP_STACKSIZE")):
+        return 1 << 40  # in units that are not read here
+    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return 8 << 20 if size == resource.RLIM_INFINITY else max(8 << 20, size)

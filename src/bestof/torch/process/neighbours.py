@@ -40,10 +40,14 @@ class Neighbours:
         """Watch from now on, if it could help: GCC's OpenMP, and no setting by the user."""
         if self._stop is not None or not can_help() or not _delays():
             return
-        self._stop = stop = threading.Event()
-        threading.Thread(
-            target=self._run, args=(stop,), name="bestof-neighbours", daemon=True
-        ).start()
+        # The team is new: a watcher that was left ends its own one a moment later.
+        self._stop, self.team = stop, team = threading.Event(), IdleTeam()
+        try:
+            threading.Thread(
+                target=self._run, args=(stop, team), name="bestof-neighbours", daemon=True
+            ).start()
+        except RuntimeError:  # the system starts no thread at present
+            self._stop = None
 
     def leave(self) -> None:
         """Stop watching, and end the team."""
@@ -56,22 +60,22 @@ class Neighbours:
         """Start anew in a forked process, where neither thread exists."""
         self.team, self._stop = IdleTeam(), None
 
-    def look(self, waited: float) -> None:
-        """Begin or end the team. waited: the share of the time for which threads have waited."""
+    def look(self, waited: float, team: IdleTeam) -> None:
+        """Begin or end a team. waited: the share of the time for which threads have waited."""
         if waited > CROWDED and torch.get_num_threads() > 1:
-            self.team.begin()
+            team.begin()
         elif waited < ALONE:
-            self.team.end()
+            team.end()
 
-    def _run(self, stop: threading.Event) -> None:
+    def _run(self, stop: threading.Event, team: IdleTeam) -> None:
         before, began = _delays(), monotonic()
         while not stop.wait(PERIOD):
             now, ended = _delays(), monotonic()
             # A thread that has ended in between is left out.
             delayed = sum(max(0, now[one] - before[one]) for one in now.keys() & before.keys())
-            self.look(delayed / 1e9 / (ended - began))
+            self.look(delayed / 1e9 / (ended - began), team)
             before, began = now, ended
-        self.team.end()
+        team.end()
 
 
 def _delays(folder: Path = Path("/proc/self/task")) -> dict[str, int]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 import bestof.torch as integration
+from bestof import processors as processors_module
 from bestof.torch.process import idle_team
 from bestof.torch.process import neighbours as module
 from bestof.torch.process.idle_team import IdleTeam, can_help
@@ -81,20 +84,82 @@ def test_no_team_is_begun_where_threads_are_short(monkeypatch: pytest.MonkeyPatc
     team.end()
 
 
+@pytest.mark.parametrize("limit", [resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_no_team_is_begun_within_narrow_limits(limit: int) -> None:
+    """OpenMP ends a process in which a thread of a team cannot start."""
+    soft, hard = resource.getrlimit(limit)
+    assert can_help()
+    team = IdleTeam()
+    try:
+        status = processors_module._status(Path("/proc/self/status"))
+        most = {
+            resource.RLIMIT_NPROC: processors_module._tasks_of_user(Path("/")),
+            resource.RLIMIT_AS: (int(status["VmSize"].split()[0]) << 10) + (512 << 20),
+            resource.RLIMIT_DATA: (int(status["VmData"].split()[0]) << 10) + (512 << 20),
+        }[limit]
+        resource.setrlimit(limit, (most, hard))
+        team.begin()
+        assert not team.begun
+    finally:
+        resource.setrlimit(limit, (soft, hard))
+
+
+def test_where_no_thread_can_start_nothing_is_begun_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    team, watching = IdleTeam(), Neighbours()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        team.begin()
+        watching.watch()
+        assert not team.begun
+    watching.watch()
+    assert len(named("bestof-neighbours")) == 1
+    watching.leave()
+
+
+def test_a_watcher_that_was_left_ends_its_own_team_only() -> None:
+    watching = Neighbours()
+    watching.watch()
+    left = watching.team
+    watching.leave()
+    watching.watch()
+    watching.team.begin()
+    left.begin()
+    stop = threading.Event()
+    stop.set()
+    try:
+        watching._run(stop, left)  # what the old watcher does when it sees that it was left
+        assert not left.begun
+        assert watching.team.begun
+    finally:
+        watching.leave()
+
+
+def test_the_team_alone_is_more_than_the_processors_of_the_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(idle_team, "_PROCESSORS", 7)
+    assert idle_team._size() == max(7, len(os.sched_getaffinity(0))) + 1
+
+
 def test_the_team_comes_and_goes_with_the_neighbours() -> None:
     watching, before = Neighbours(), torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        watching.look(0.03)
+        watching.look(0.03, watching.team)
         assert not watching.team.begun
-        watching.look(0.5)
+        watching.look(0.5, watching.team)
         assert watching.team.begun
-        watching.look(0.03)
+        watching.look(0.03, watching.team)
         assert watching.team.begun  # between both bounds, nothing is changed
-        watching.look(0.0)
+        watching.look(0.0, watching.team)
         assert not watching.team.begun
         torch.set_num_threads(1)
-        watching.look(0.5)
+        watching.look(0.5, watching.team)
         assert not watching.team.begun  # one thread waits for no other
     finally:
         torch.set_num_threads(before)
@@ -109,13 +174,13 @@ def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_delays", lambda: next(delays, {}))
     watching = Neighbours()
 
-    def look(waited: float) -> None:
+    def look(waited: float, team: IdleTeam) -> None:
         shares.append(waited)
         looked.set()
 
     monkeypatch.setattr(watching, "look", look)
     stop = threading.Event()
-    thread = threading.Thread(target=watching._run, args=(stop,))
+    thread = threading.Thread(target=watching._run, args=(stop, watching.team))
     thread.start()
     assert looked.wait(60)
     stop.set()
@@ -131,22 +196,23 @@ def test_this_system_tells_how_long_threads_have_waited() -> None:
 
 
 def test_enable_watches_and_disable_leaves() -> None:
-    integration.enable({"threads": {"neighbours": False}})
+    watched = {"threads": {"neighbours": True}}
+    integration.enable()  # it is off by default
     assert not named("bestof-neighbours")
-    integration.enable()
-    integration.enable()
+    integration.enable(watched)
+    integration.enable(watched)
     assert len(named("bestof-neighbours")) == 1
     integration.disable()
     with integration.enabled():  # a block starts no thread
         assert len([one for one in named("bestof-neighbours") if one.is_alive()]) <= 1
-    integration.enable()
+    integration.enable(watched)
     assert len(named("bestof-neighbours")) == 1
 
 
 def test_a_forked_process_starts_anew() -> None:
     watching = Neighbours()
     watching.watch()
-    watching.look(1.0)
+    watching.look(1.0, watching.team)
     stop, team = watching._stop, watching.team
     watching.forget()  # what a fork calls in the child, where no thread of the parent exists
     assert watching._stop is None
