@@ -68,7 +68,7 @@ def enable(config: ConfigurationLike = None) -> None:
     configuration = _enabling(config)
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
-        _apply()
+        _apply(threads=True)
 
 
 def disable() -> None:
@@ -143,7 +143,7 @@ def set_config(config: ConfigurationLike) -> None:
         return
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
-        _apply()
+        _apply(threads=True)
 
 
 def order_accuracy(accuracy: str) -> None:
@@ -186,8 +186,12 @@ def _enabling(config: ConfigurationLike) -> Configuration:
     return configuration
 
 
-def _apply() -> None:
-    """Make it so: the block that was entered last decides, or else `enable`."""
+def _apply(*, threads: bool = False) -> None:
+    """Make it so: the block that was entered last decides, or else `enable`.
+
+    threads: whether `enable` was just called, which fits the threads and watches neighbours. A
+    block leaves both alone: the program may have set another number of threads after `enable`.
+    """
     wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
     if wanted is None:
         _remove_all()
@@ -204,7 +208,7 @@ def _apply() -> None:
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
-        if _State.everywhere is not None and not _State.blocks:
+        if threads and _State.everywhere is not None:
             _fit_threads(_State.everywhere.fit_threads)
             _watch_neighbours(_State.everywhere.watch_neighbours)
         follow(_bounds(wanted))

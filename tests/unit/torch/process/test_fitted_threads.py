@@ -101,6 +101,21 @@ def test_enable_fits_and_disable_undoes(monkeypatch: pytest.MonkeyPatch, started
         assert torch.get_num_threads() == started
 
 
+def test_a_block_leaves_a_number_that_was_set_after_enable(
+    monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    roomy(monkeypatch, 1)
+    monkeypatch.setattr(integration.enable.__globals__["_State"], "threads", FittedThreads())
+    with pytest.warns(BestofWarning, match="in place of"):
+        integration.enable()
+    torch.set_num_threads(started)
+    with integration.enabled():
+        assert torch.get_num_threads() == started
+    assert torch.get_num_threads() == started
+    integration.enable()
+    assert torch.get_num_threads() == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs an affinity")
 def test_an_affinity_that_was_narrowed_after_the_import_is_seen() -> None:
     """PyTorch itself reads the affinity once, when it is imported."""
