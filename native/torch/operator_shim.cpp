@@ -65,7 +65,7 @@ bool OperatorShim::answer(OperatorCall& call) {
   Known* known = rule_.until_asked == 0 ? known_.find(look) : known_.meet(look);
   bool is_refused = false;
   if (known == nullptr) {
-    if (!rule_.asks_when_full && known_.is_full()) return false;  // of other looks
+    if (!rule_.asks_when_stuck && known_.is_full()) return false;  // of other looks
   } else if (known->generation.load(std::memory_order_acquire) != generation()) {
     if (known->met.load(std::memory_order_relaxed) < rule_.until_asked) {
       known->met.fetch_add(1, std::memory_order_relaxed);
@@ -73,12 +73,16 @@ bool OperatorShim::answer(OperatorCall& call) {
     }
     // The length of a dict is one word, so it can be read without Python's lock.
   } else if (!(is_training && PyDict_GET_SIZE(waiting_) > 0) && !is_sampled(*known)) {
-    known->count();
     const Native* native = known->native.load(std::memory_order_acquire);
-    if (native == nullptr || wants_first_only()) return false;
-    if (native->run(lent_, call.tensors(), call.results)) return true;
-    if (native->packed() == Native::NONE) return false;
-    is_refused = true;  // Python packs an operand
+    const bool has_kernel = native != nullptr && !wants_first_only();
+    const bool is_answered = has_kernel && native->run(lent_, call.tensors(), call.results);
+    is_refused =
+        has_kernel && !is_answered && (native->packed() != Native::NONE || rule_.asks_when_stuck);
+    if (!is_refused) {
+      known->count();
+      return is_answered;
+    }
+    // Python packs an operand, and counts the call.
   }
   asked_.fetch_add(1, std::memory_order_relaxed);
   ask(answer_, call, &look, is_refused);

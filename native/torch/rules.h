@@ -20,8 +20,9 @@ struct Rule {
   bool by_inference;
   // Whether a decision depends on whether gradients are recorded.
   bool by_training;
-  // Whether Python is asked about calls for which the table has no place left.
-  bool asks_when_full;
+  // Whether Python answers, in place of PyTorch's kernel, calls for which the table has no place
+  // left and those that a kernel refuses, as after `use_isa`.
+  bool asks_when_stuck;
   uint64_t places;  // of KnownCalls
 };
 
