@@ -45,7 +45,9 @@ struct WinogradWeightPass {
     parts.u_step = p.out_channels * parts.ld;
     parts.v_floats = kFrequencies * t.v_step;
     parts.z_floats = kFrequencies * t.m_step;
-    parts.team = round_up(parts.v_floats + parts.z_floats + kFrequencies * parts.u_step, 16);
+    // A vector of an image's channels may end behind the last row of dU.
+    parts.team =
+        round_up(parts.v_floats + parts.z_floats + kFrequencies * parts.u_step + kLanes, 16);
     parts.own = 4 * kFrequencies * parts.u_step <= 2 * level2_bytes();
     return parts;
   }
