@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
-from in_turn import add_clock
-from other_convolutions import Step, compared, timed
 from torch import Tensor, nn
+from training_steps import Step, add_options, compared, prepare, print_choices, timed
 
-import bestof.torch as bt
 from bestof.profile.peak import measure_peak
 from bestof.profile.recording.recorder import processor_name
-from bestof.torch.process.allocator import keep_freed
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -76,20 +72,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--settling", type=int, default=60, help="the most steps of tuning")
-    parser.add_argument("--only", choices=[*MODELS], help="one model")
+    add_options(parser, MODELS, rounds=5, settling=60)
     parser.add_argument("--dtype", choices=[*DTYPES], default="bfloat16")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--layers", type=int, default=12, help="of BERT")
     parser.add_argument("--size", type=int, default=224, help="of the images of ResNet50")
-    parser.add_argument("--choices", action="store_true", help="print what was chosen")
-    add_clock(parser)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    clock = time.process_time if options.cpu_time else time.perf_counter
-    keep_freed()
+    clock = prepare(options)
     peak = measure_peak().flops
     print(
         f"{processor_name()}, {options.threads} threads, {peak / 1e9:.0f} GFLOP/s of float32, "
@@ -114,10 +103,7 @@ def main() -> None:
             flush=True,
         )
     if options.choices:
-        for one in bt.summary().passes:
-            seconds = [one.seconds_as_is, one.seconds_chosen]
-            words = [" " * 9 if s is None else f"{1e3 * s:9.2f}" for s in seconds]
-            print(f"{one.name:16} {one.problem:66} {one.chosen!s:24}", *words)
+        print_choices()
 
 
 if __name__ == "__main__":

@@ -12,19 +12,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
-from in_turn import add_clock
-from settled import settle
 from torch import Tensor, nn
+from training_steps import Step, add_options, compared, prepare, print_choices
 
-import bestof.torch as bt
 from bestof.profile.recording.recorder import processor_name
-from bestof.torch.process.allocator import keep_freed
-
-Step = Callable[[], None]
 
 
 def dcgan_generator(width: int = 64) -> nn.Module:
@@ -137,43 +131,14 @@ def training_step(network: nn.Module, shape: tuple[int, ...]) -> Step:
     return step
 
 
-def compared(
-    step: Step, rounds: int, settling: int, clock: Callable[[], float]
-) -> tuple[int, list[list[float]]]:
-    """Return the steps until all is chosen, and the seconds of steps without and with `enable`."""
-    with bt.enabled():
-        steps = settle(step, settling)
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        times[0].append(timed(step, clock))
-        with bt.enabled():
-            step()  # the first step after a change packs and asks
-            times[1].append(timed(step, clock))
-        step()
-    return steps, times
-
-
-def timed(step: Step, clock: Callable[[], float]) -> float:
-    begin = clock()
-    step()
-    return clock() - begin
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--settling", type=int, default=300, help="the most steps of tuning")
-    parser.add_argument("--only", choices=[*NETWORKS], help="one network")
-    parser.add_argument("--choices", action="store_true", help="print what was chosen")
-    add_clock(parser)
+    add_options(parser, NETWORKS, rounds=20, settling=300)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    clock = time.process_time if options.cpu_time else time.perf_counter
-    keep_freed()
+    clock = prepare(options)
     print(f"{processor_name()}, {options.threads} threads, PyTorch {torch.__version__}")
     print(f"{'network':36} {'PyTorch':>10} {'enable':>10} {'ratio':>6}  settled after")
     for name in [options.only] if options.only else NETWORKS:
@@ -188,10 +153,7 @@ def main() -> None:
             f"{label:36} {plain:7.1f} ms {enabled:7.1f} ms {ratio:6.2f}  {steps} steps", flush=True
         )
     if options.choices:
-        for one in bt.summary().passes:
-            seconds = [one.seconds_as_is, one.seconds_chosen]
-            words = [" " * 9 if s is None else f"{1e3 * s:9.2f}" for s in seconds]
-            print(f"{one.name:16} {one.problem:66} {one.chosen!s:24}", *words)
+        print_choices()
 
 
 if __name__ == "__main__":

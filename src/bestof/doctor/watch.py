@@ -56,10 +56,12 @@ class Watch:
 
         dataloader._BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
 
+    def _looks(self) -> bool:
+        # While a graph is compiled, `get_ident` and what follows would break the graph.
+        return not torch.compiler.is_compiling() and threading.get_ident() == self._thread
+
     def _before(self, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling():  # what follows would break the graph
-            return
-        if threading.get_ident() != self._thread:
+        if not self._looks():
             return
         if self._depth == 0:
             tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
@@ -71,9 +73,7 @@ class Watch:
         self._depth += 1
 
     def _after(self, module: nn.Module, _arguments: object, result: object) -> None:
-        if torch.compiler.is_compiling():
-            return
-        if threading.get_ident() != self._thread:
+        if not self._looks():
             return
         self._depth = max(0, self._depth - 1)
         if self._searched < _SEARCHED:

@@ -94,7 +94,7 @@ def print_report(report: Report, most: int | None = None, *, whole: bool = False
 
 
 def terminal_width(stream: TextIO | None) -> int:
-    """Return the columns of a terminal; of what is no terminal, 100."""
+    """Return how many columns a terminal has. A stream that is no terminal has 100."""
     try:
         return os.get_terminal_size(stream.fileno()).columns  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):  # closed, redirected, or absent

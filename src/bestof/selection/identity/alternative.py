@@ -41,6 +41,10 @@ class Alternative:
     unpromising: Callable[[Hashable], str | Literal[False] | None] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
+    def can_run(self, problem: Hashable) -> bool:
+        """Return whether it can compute the problem, whatever its speed."""
+        return self.supports is None or bool(self.supports(problem))
+
     def left_out(self, problem: Hashable) -> str | None:
         """Return why it is not worth a trial although it could run; None if it is worth one.
 

@@ -82,8 +82,7 @@ def _with_reasons(
 
 def _left_out(alternative: Alternative, problem: Hashable) -> str | None:
     try:
-        can_run = alternative.supports is None or alternative.supports(problem)
-        return alternative.left_out(problem) if can_run else None
+        return alternative.left_out(problem) if alternative.can_run(problem) else None
     except Exception:  # its search has told it
         return None
 

@@ -382,13 +382,9 @@ def new_tuning(
 
 def applies(alternative: Alternative, problem: Hashable, *, any_speed: bool = False) -> bool:
     """Return whether a search of a problem tries an alternative: it can run, and is promising."""
-    if not _can_run(alternative, problem):
+    if not alternative.can_run(problem):
         return False
     return any_speed or alternative.left_out(problem) is None
-
-
-def _can_run(alternative: Alternative, problem: Hashable) -> bool:
-    return alternative.supports is None or bool(alternative.supports(problem))
 
 
 def _candidate(
@@ -401,7 +397,7 @@ def _candidate(
 ) -> Candidate:
     reason, asked = None, "supports"
     try:
-        if not _can_run(alternative, problem):
+        if not alternative.can_run(problem):
             return refused
         asked = "unpromising"
         if not any_speed and alternative.left_out(problem) is not None:

@@ -47,3 +47,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Silu(),
     SiluBackward(),
 )
+
+
+def operation(name: str) -> Operation[Any] | None:
+    """Return the operation of this name; None if there is none."""
+    return next((one for one in OPERATIONS if one.name == name), None)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bestof.accuracy import allows
 from bestof.kernels import has_wide_vectors
 from bestof.selection.state.journal import Entry
 from bestof.torch.backends.device import CPU, Device
@@ -109,11 +108,7 @@ class Conv2dPass(Operation[ConvProblem]):
 
     def applying(self, problem: ConvProblem) -> tuple[Pass, ...]:
         """Return the rows that support a problem at its level of accuracy."""
-        return tuple(
-            row
-            for row in self.rows
-            if allows(problem.accuracy, row.accuracy) and row.supports(problem)
-        )
+        return tuple(row for row in self.rows if row.can_run(problem))
 
     def promising(self, problem: ConvProblem) -> frozenset[str]:
         """Return the names of the rows that apply and may win.

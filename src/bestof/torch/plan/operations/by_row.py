@@ -54,8 +54,8 @@ class ByRow(Operation):
     @property
     def lies_in_arena(self) -> bool:
         """Whether kernels in C++ write the result. The results of functions stay where they are."""
-        named = [one for one in table.OPERATIONS if one.name == self.operation]
-        return any(row.compiled is not None for one in named for row in one.rows)
+        named = table.operation(self.operation)
+        return named is not None and any(row.compiled is not None for row in named.rows)
 
     def choice(self, node: Node, accuracy: Accuracy) -> Choice | None:  # noqa: ARG002  # its own
         """Return the choice among the rows; None if PyTorch answers for these threads."""
@@ -102,12 +102,11 @@ class ByRow(Operation):
     def check(self, node: Node) -> None:
         """Raise ValueError if the node runs another operator, or yields something else."""
         parse_accuracy(self.accuracy, "accuracy")
-        core = core_call(node)
-        names = [
-            name for one in table.OPERATIONS if one.name == self.operation for name in one.operators
-        ]
+        core, named = core_call(node), table.operation(self.operation)
+        operators = () if named is None else named.operators
         expect(
-            core is not None and core.operator in names and is_dense_result(node, core), node.name
+            core is not None and core.operator in operators and is_dense_result(node, core),
+            node.name,
         )
 
     def _found(self, node: Node) -> Found | None:
