@@ -10,10 +10,6 @@ namespace BESTOF_TARGET {
 // alignment.
 typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
 
-BESTOF_INLINE Wide wide(const float* from) {
-  return __builtin_convertvector(load(from), Wide);
-}
-
 BESTOF_INLINE void store_rounded(float* to, Wide v) {
   store(to, __builtin_convertvector(v, Vec));
 }
@@ -24,6 +20,29 @@ BESTOF_INLINE Wide wide_dot(const double* coefficients, const Wide* in) {
 #pragma GCC unroll 8
   for (int k = 1; k < N; ++k) sum += coefficients[k] * in[k];
   return sum;
+}
+
+// U = GY g GX^T of a vector of outputs, in double. tap(r, s) returns a tap, and at(i, j) is where
+// the frequency (i, j) is stored. A kernel may have fewer taps than F has, and then fewer
+// frequencies.
+template <class Y, class X, int kTapsY = Y::kTaps, int kTapsX = X::kTaps, int kRows = Y::kAlpha,
+          int kColumns = X::kAlpha, class Tap, class At>
+BESTOF_INLINE void transform_taps(const Tap& tap, const At& at) {
+  Wide half[kRows][kTapsX];
+#pragma GCC unroll 8
+  for (int s = 0; s < kTapsX; ++s) {
+    Wide g[kTapsY];
+#pragma GCC unroll 8
+    for (int r = 0; r < kTapsY; ++r) g[r] = __builtin_convertvector(tap(r, s), Wide);
+#pragma GCC unroll 10
+    for (int i = 0; i < kRows; ++i) half[i][s] = wide_dot<kTapsY>(Y::kMatrices.g[i], g);
+  }
+#pragma GCC unroll 10
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 10
+    for (int j = 0; j < kColumns; ++j)
+      store_rounded(at(i, j), wide_dot<kTapsX>(X::kMatrices.g[j], half[i]));
+  }
 }
 
 // Part of the rows of U: [row][input of the part][kPanel]. The rows of U themselves lie a power of
@@ -82,23 +101,8 @@ inline void transform_axes_weights(const WeightView& view, float* u, int threads
   transform_panels<kTaps, X::kTaps, kRows, kBlock>(
       view, threads,
       [](const float* taps, SpectrumPart<kRows, kBlock>& part, long input, long k) {
-        Wide half[Y::kAlpha][X::kTaps];
-#pragma GCC unroll 8
-        for (int s = 0; s < X::kTaps; ++s) {
-          Wide g[Y::kTaps];
-#pragma GCC unroll 8
-          for (int r = 0; r < Y::kTaps; ++r) g[r] = wide(taps + (r * X::kTaps + s) * kStep);
-#pragma GCC unroll 10
-          for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = wide_dot<Y::kTaps>(Y::kMatrices.g[i], g);
-        }
-#pragma GCC unroll 10
-        for (int i = 0; i < Y::kAlpha; ++i) {
-#pragma GCC unroll 10
-          for (int j = 0; j < X::kAlpha; ++j) {
-            store_rounded(part.at(i * X::kAlpha + j, input) + k,
-                          wide_dot<X::kTaps>(X::kMatrices.g[j], half[i]));
-          }
-        }
+        transform_taps<Y, X>([=](int r, int s) { return load(taps + (r * X::kTaps + s) * kStep); },
+                             [&](int i, int j) { return part.at(i * X::kAlpha + j, input) + k; });
       },
       [=](long row, long panel) { return u + row * step + panel * panel_floats; });
 }

@@ -166,24 +166,14 @@ struct StridedTiles {
                                             long k) {
     constexpr int kTapsY = kOddRow ? kOdd : kEven, kTapsX = kOddColumn ? kOdd : kEven;
     constexpr int kHeight = kOddRow ? kBeta : kAlpha, kWidth = kOddColumn ? kBeta : kAlpha;
-    Wide half[kHeight][kTapsX];
-#pragma GCC unroll 8
-    for (int s = 0; s < kTapsX; ++s) {
-      Wide g[kTapsY];
-#pragma GCC unroll 8
-      for (int r = 0; r < kTapsY; ++r)
-        g[r] = wide(taps + ((2 * r + kOddRow) * Taps + 2 * s + kOddColumn) * step);
-#pragma GCC unroll 10
-      for (int i = 0; i < kHeight; ++i) half[i][s] = wide_dot<kTapsY>(Axis::kMatrices.g[i], g);
-    }
-#pragma GCC unroll 10
-    for (int i = 0; i < kHeight; ++i) {
-#pragma GCC unroll 10
-      for (int j = 0; j < kWidth; ++j) {
-        const long row = depth_before(i * kAlpha + j) + place(i, kOddRow, kOddColumn);
-        store_rounded(part.at(row, input) + k, wide_dot<kTapsX>(Axis::kMatrices.g[j], half[i]));
-      }
-    }
+    transform_taps<Axis, Axis, kTapsY, kTapsX, kHeight, kWidth>(
+        [=](int r, int s) {
+          return load(taps + ((2 * r + kOddRow) * Taps + 2 * s + kOddColumn) * step);
+        },
+        [&](int i, int j) {
+          const long row = depth_before(i * kAlpha + j) + place(i, kOddRow, kOddColumn);
+          return part.at(row, input) + k;
+        });
   }
 };
 

@@ -160,10 +160,11 @@ struct InterleavedTiles : PlainTiles {
       const long lanes = smaller(smaller(p.channels - c, kPanel - column), kLanes);
       const float* first = taps + (number / 2 * Taps + number % 2) * p.channels + c;
       if (lanes == kLanes) {
-        transform_taps<true>(first, p.channels, lanes, part.at(0, place) + column, Part::kStep);
+        transform_reversed<true>(first, p.channels, lanes, part.at(0, place) + column, Part::kStep);
       } else {
         // Lanes behind the last are overwritten by the next vector, or by the next input.
-        transform_taps<false>(first, p.channels, lanes, part.at(0, place) + column, Part::kStep);
+        transform_reversed<false>(first, p.channels, lanes, part.at(0, place) + column,
+                                  Part::kStep);
       }
       column += lanes;
       c += lanes;
@@ -177,31 +178,14 @@ struct InterleavedTiles : PlainTiles {
   // The frequencies, `step` floats apart, of the taps of one image in reverse. `first` points at
   // its first tap.
   template <bool kWhole>
-  static BESTOF_INLINE void transform_taps(const float* first, long channels, long lanes, float* to,
-                                           long step) {
-    Wide half[kAlpha][kTaps];
-#pragma GCC unroll 8
-    for (int s = 0; s < kTaps; ++s) {
-      Wide g[kTaps];
-#pragma GCC unroll 8
-      for (int r = 0; r < kTaps; ++r) {
-        const float* tap = first + (2 * (kTaps - 1 - r) * Taps + 2 * (kTaps - 1 - s)) * channels;
-        if constexpr (kWhole) {
-          g[r] = wide(tap);
-        } else {
-          g[r] = __builtin_convertvector(load_first(tap, lanes), Wide);
-        }
-      }
-#pragma GCC unroll 10
-      for (int i = 0; i < kAlpha; ++i) half[i][s] = wide_dot<kTaps>(Axis::kMatrices.g[i], g);
-    }
-#pragma GCC unroll 10
-    for (int i = 0; i < kAlpha; ++i) {
-#pragma GCC unroll 10
-      for (int j = 0; j < kAlpha; ++j) {
-        store_rounded(to + (i * kAlpha + j) * step, wide_dot<kTaps>(Axis::kMatrices.g[j], half[i]));
-      }
-    }
+  static BESTOF_INLINE void transform_reversed(const float* first, long channels, long lanes,
+                                               float* to, long step) {
+    transform_taps<Axis, Axis>(
+        [=](int r, int s) {
+          const float* tap = first + (2 * (kTaps - 1 - r) * Taps + 2 * (kTaps - 1 - s)) * channels;
+          return kWhole ? load(tap) : load_first(tap, lanes);
+        },
+        [=](int i, int j) { return to + (i * kAlpha + j) * step; });
   }
 };
 
