@@ -1,4 +1,4 @@
-"""The code of docs/serving.md runs as it stands."""
+"""The programs of docs/serving.md run as they stand."""
 
 from __future__ import annotations
 
@@ -9,22 +9,38 @@ import sys
 from pathlib import Path
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FITTED, WATCHED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_program_tells_the_threads_of_one_processor() -> None:
     """With one processor and two threads, as in a container with a quota of one."""
-    (program,) = PROGRAMS
     one = min(os.sched_getaffinity(0))
     before = f"import os, torch; torch.set_num_threads(2); os.sched_setaffinity(0, {{{one}}})\n"
     after = "assert torch.get_num_threads() == 2, torch.get_num_threads()\n"
-    done = subprocess.run(
-        [sys.executable, "-c", before + program + after],
+    done = _run(before + FITTED + after)
+    assert done.stdout.startswith("Lowered(before=2, now=1, limit=")
+    assert "PyTorch computes on 1 in place of 2 threads" in done.stderr
+
+
+def test_the_program_that_watches_neighbours_runs() -> None:
+    """The watching thread is there after the program, if it can help in this process at all."""
+    after = (
+        "import threading\n"
+        "from bestof.torch.process.idle_team import can_help\n"
+        "from bestof.torch.process.neighbours import _delays\n"
+        "names = [one.name for one in threading.enumerate()]\n"
+        "assert ('bestof-neighbours' in names) == bool(can_help() and _delays()), names\n"
+        "bt.disable()\n"
+    )
+    _run("import bestof.torch as bt\n" + WATCHED + after)
+
+
+def _run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
         env=os.environ | {"BESTOF_STORE": "off"},
         capture_output=True,
         text=True,
         check=True,
         timeout=240,
     )
-    assert done.stdout.startswith("Lowered(before=2, now=1, limit=")
-    assert "PyTorch computes on 1 in place of 2 threads" in done.stderr
