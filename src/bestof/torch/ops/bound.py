@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from bestof.torch.ops.dtypes import is_rounded
+
 Reach = Literal["own", "tile", "image"]
 """How far NaN, infinity or the rounding of one huge element can reach by an algorithm: the results
 that read the element, those of a tile, or those of an image. At the default accuracy, a row that
@@ -34,9 +36,12 @@ class ErrorBound:
         factor *= torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.float32).eps
         return ErrorBound(self.rms * factor, self.maximum * factor)
 
-    def rounded(self) -> ErrorBound:
-        """Return the bound after the result is rounded to bfloat16."""
-        return ErrorBound(self.rms + ROUNDED.rms, self.maximum + ROUNDED.maximum)
+    def rounded(self, dtype: str) -> ErrorBound:
+        """Return the bound after the result is rounded to a dtype; the same if sums are of it."""
+        if not is_rounded(dtype):
+            return self
+        unit = torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.bfloat16).eps
+        return ErrorBound(self.rms + unit * ROUNDED.rms, self.maximum + unit * ROUNDED.maximum)
 
 
 ROUNDED = ErrorBound(rms=2**-8, maximum=10 * 2**-8)

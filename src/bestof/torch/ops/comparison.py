@@ -16,9 +16,6 @@ from bestof.torch.ops.distance import Size, distance, peak, pieces, size_of
 # more: sums of one sign err by u sqrt(n) / 3 of themselves, random ones by u sqrt(n / 6).
 _SLACK = 4.0
 
-SUMS_IN_BFLOAT16 = 2.0**16
-"""What is forgiven to kernels that may sum in bfloat16: its unit over that of float32."""
-
 _TINY = 1e-37  # smaller numbers have fewer digits, or none
 
 
@@ -113,14 +110,26 @@ def _complaint(
     same, off = distance(got, right)
     if not same:
         return "NaN or infinity lies elsewhere than it should"
-    eps = float(torch.finfo(got.dtype).eps)
+    numeric = torch.finfo(got.dtype)
+    eps, tiny = float(numeric.eps), max(_TINY, float(numeric.smallest_normal * numeric.eps))
     for name, error, allowed in (
         ("rms", off.rms, bound.rms * scale.rms + eps * numbers.rms),
         ("in an element", off.peak, bound.maximum * scale.peak + eps * numbers.peak),
     ):
-        if not error <= allowed + _TINY:
+        if not error <= allowed + tiny:
             return f"off by {error:.3g} {name}, where {allowed:.3g} is allowed"
     return None
+
+
+def overflowed(right: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a float64 result, infinite where the dtype of the compared results has no number."""
+    rounded = right.to(dtype)
+    return torch.where(torch.isinf(rounded), rounded.double(), right)
+
+
+def own_sums(dtype: torch.dtype) -> float:
+    """Return what is forgiven to kernels that may sum in a dtype: its unit over that of float32."""
+    return float(torch.finfo(dtype).eps / torch.finfo(torch.float32).eps)
 
 
 def energies(values: Tensor, axes: Sequence[int]) -> Tensor:

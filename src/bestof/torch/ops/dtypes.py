@@ -25,6 +25,11 @@ FLOAT32 = Dtypes("float32", "float32", "float32")
 BFLOAT16 = Dtypes("bfloat16", "bfloat16", "float32")
 FLOAT16 = Dtypes("float16", "float16", "float32")
 
+WIDE = FLOAT32, FLOAT64
+"""The columns of formulas whose partial results have the type of the operands."""
+HALVES = BFLOAT16, FLOAT16
+"""The columns of rows that compute in float32 and round each result once."""
+
 
 def name_of(dtype: torch.dtype) -> str:
     """Return the name of a dtype, such as "float32"."""
@@ -46,6 +51,11 @@ def dtype_of(problem: Any) -> str:
 def own(name: str) -> Dtypes:
     """Return the types of PyTorch's own kernel for operands of a type."""
     return Dtypes(name, name, name if name == FLOAT64.sums else FLOAT32.sums)
+
+
+def is_rounded(name: str) -> bool:
+    """Return whether sums of operands of a type are taken in another type, and rounded once."""
+    return own(name).sums != name
 
 
 def of_operands(columns: Iterable[Dtypes]) -> frozenset[torch.dtype]:

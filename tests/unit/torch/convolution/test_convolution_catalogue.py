@@ -81,11 +81,16 @@ def test_depthwise_bfloat16_is_converted_for_gradients_only(catalogue: Conv2dPas
 
 
 @pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)
-def test_other_dtypes_run_pytorchs_kernels(catalogue: Conv2dPass) -> None:
-    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == [
-        "as is",
-        "channels last",
-    ]
+def test_float16_is_computed_between_conversions_by_what_bfloat16_is(
+    catalogue: Conv2dPass,
+) -> None:
+    problem = parse_conv("i64x9x9,k32x3x3")
+    of_float16 = set(names(catalogue, problem._replace(dtype="float16")))
+    of_bfloat16 = set(names(catalogue, problem._replace(dtype="bfloat16")))
+    assert {"float32", "float32 native convgemm", "float32 native winograd2"} <= of_float16
+    assert not {name for name in of_float16 if "bfloat16" in name}
+    widened = {name for name in of_bfloat16 if name.startswith("float32")}
+    assert widened <= of_float16
 
 
 @pytest.mark.parametrize("catalogue", PASSES, ids=lambda catalogue: catalogue.direction)

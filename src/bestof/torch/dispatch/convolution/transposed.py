@@ -31,6 +31,7 @@ from bestof.torch.ops.convolution.recognition import (
     is_gradient,
     look_of,
 )
+from bestof.torch.ops.dtypes import is_rounded, name_of
 from bestof.torch.ops.memory_format import Layout, layout_of, torch_format
 
 
@@ -60,7 +61,7 @@ class TransposedConvolution:
         look = look_of(self._device, accuracy, input, weight, bias is not None, geometry)
         if look is None or not (bias is None or self._is_bias(bias, weight, geometry[3])):
             return None
-        if bias is not None and input.dtype is torch.bfloat16:
+        if bias is not None and is_rounded(name_of(input.dtype)):
             return None  # the bias would be added to rounded numbers
 
         def recognize() -> ConvProblem | None:

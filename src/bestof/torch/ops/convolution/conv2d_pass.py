@@ -16,7 +16,15 @@ from bestof.kernels import has_wide_vectors
 from bestof.selection.state.journal import Entry
 from bestof.torch.backends.device import CPU, Device
 from bestof.torch.ops.bound import ErrorBound, summation_bound
-from bestof.torch.ops.comparison import SUMS_IN_BFLOAT16, Finding, Scale, Side, compare, root
+from bestof.torch.ops.comparison import (
+    Finding,
+    Scale,
+    Side,
+    compare,
+    overflowed,
+    own_sums,
+    root,
+)
 from bestof.torch.ops.convolution.direction import Direction, Pass
 from bestof.torch.ops.convolution.estimate import (
     MARGIN,
@@ -30,9 +38,10 @@ from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.originals import Originals, originals
 from bestof.torch.ops.convolution.overruns import Overruns
 from bestof.torch.ops.convolution.problem import ConvProblem
-from bestof.torch.ops.convolution.promise import summed_in, sums
+from bestof.torch.ops.convolution.promise import sums
 from bestof.torch.ops.convolution.table import rows_of
-from bestof.torch.ops.onednn import has_bfloat16
+from bestof.torch.ops.dtypes import own
+from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
 
@@ -153,15 +162,14 @@ class Conv2dPass(Operation[ConvProblem]):
     def bound(self, row: Pass, problem: ConvProblem) -> ErrorBound:
         """Return the error that a row promises for a problem.
 
-        Sums of bfloat16 products are taken in float32 and rounded once. PyTorch's own kernels do so
-        if `has_bfloat16`, and promise nothing elsewhere.
+        Sums of bfloat16 and float16 products are taken in float32 and rounded once. PyTorch's own
+        kernels do so if `sums_in_float32`, and promise nothing elsewhere.
         """
-        bound = self._sums_bound(row, problem)
-        return bound.rounded() if problem.dtype == "bfloat16" else bound
+        return self._sums_bound(row, problem).rounded(problem.dtype)
 
     def _sums_bound(self, row: Pass, problem: ConvProblem) -> ErrorBound:
         if row.bound is None:  # PyTorch's own kernels or its matrix products do the sums
-            return summation_bound(prod(sums(problem, self.direction)), summed_in(problem))
+            return summation_bound(prod(sums(problem, self.direction)), own(problem.dtype).sums)
         return row.bound(problem)
 
     def compare(
@@ -183,7 +191,7 @@ class Conv2dPass(Operation[ConvProblem]):
         def exact() -> Tensor:
             wide = [None if one is None else one.double() for one in tensors]
             result: Tensor = first.function(original, problem._replace(dtype="float64"), *wide)
-            return result
+            return overflowed(result, expected.dtype)
 
         return compare(
             self._side(got, row, problem),
@@ -195,8 +203,8 @@ class Conv2dPass(Operation[ConvProblem]):
     def _side(self, result: Tensor, row: Pass, problem: ConvProblem) -> Side:
         """Return a result with the error of its sums, which are taken in float32 or wider."""
         bound = self._sums_bound(row, problem)
-        if problem.dtype == "bfloat16" and row.bound is None and not has_bfloat16():
-            return Side(result, bound, SUMS_IN_BFLOAT16)
+        if row.bound is None and not sums_in_float32(problem.dtype):
+            return Side(result, bound, own_sums(result.dtype))
         if "tf32" in problem.device:
             bound = ErrorBound(bound.rms + _TF32.rms, bound.maximum + _TF32.maximum)
         return Side(result, bound)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, sqrt
 
+import torch
+
 from bestof.torch.ops.convolution.problem import ConvProblem
 
 Estimate = Callable[[ConvProblem], float]
@@ -129,10 +131,10 @@ def native_weight_gradient(inside: Estimate) -> Estimate:
 
 
 def in_float32(inside: Estimate) -> Estimate:
-    """Return the estimate of a bfloat16 problem by a float32 kernel: every operand is converted.
+    """Return the estimate of a half type by a float32 kernel: every operand is converted.
 
-    PyTorch's own bfloat16 kernels are estimated as in float32 beside it. They take half of that
-    with instructions for bfloat16, and many times as much without, so this errs towards a trial.
+    PyTorch's own kernels of half types are estimated as in float32 beside it. They take half of
+    that with instructions for them, and many times as much without, so this errs towards a trial.
     """
 
     def estimate(problem: ConvProblem) -> float:
@@ -195,7 +197,7 @@ def _weights(problem: ConvProblem, frequencies: int) -> float:
 
 
 def _width(problem: ConvProblem) -> int:
-    return {"float64": 8, "bfloat16": 2}.get(problem.dtype, 4)
+    return int(getattr(torch, problem.dtype).itemsize)
 
 
 def _lanes(channels: int) -> float:

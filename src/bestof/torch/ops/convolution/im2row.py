@@ -16,28 +16,23 @@ from bestof.torch.ops.convolution.lowered import gradient_rows, lower, matrix_by
 from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import HALVES, WIDE
 from bestof.torch.ops.memory_format import in_format
-from bestof.torch.ops.onednn import has_bfloat16
+from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64 and the lowered matrix is within its limit."""
-    return (
-        not problem.empty
-        and problem.dtype in ("float32", "float64")
-        and matrix_bytes(problem) <= scratch_limit(problem)
-    )
+    """Return whether the lowered matrix is within its limit."""
+    return not problem.empty and matrix_bytes(problem) <= scratch_limit(problem)
 
 
 def supports_weight_gradient(problem: ConvProblem) -> bool:
-    """Return the same, and for bfloat16 whether PyTorch's product sums in float32.
+    """Return the same, and for half types whether PyTorch's product sums in float32.
 
-    The other passes round bfloat16 more than once: they add a bias, or the taps of a gradient.
+    The other passes round half types more than once: they add a bias, or the taps of a gradient.
     """
-    if problem.dtype != "bfloat16":
-        return supports(problem)
-    return has_bfloat16() and not problem.empty and matrix_bytes(problem) <= scratch_limit(problem)
+    return supports(problem) and sums_in_float32(problem.dtype)
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -115,7 +110,7 @@ def weight_gradient(
 
 _row = partial(Row, "im2row", estimate=estimate, accuracy="float32")
 ROWS: Passes = (
-    _row(forward, supports),
-    _row(input_gradient, supports),
-    _row(weight_gradient, supports_weight_gradient),
+    _row(forward, supports, dtypes=WIDE),
+    _row(input_gradient, supports, dtypes=WIDE),
+    _row(weight_gradient, supports_weight_gradient, dtypes=(*WIDE, *HALVES)),
 )

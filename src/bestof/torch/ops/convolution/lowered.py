@@ -27,7 +27,7 @@ def matrix_bytes(problem: ConvProblem) -> int:
     """Return the bytes of the lowered matrix of a problem."""
     _, c, r, s = problem.weight_shape
     p, q = problem.output_size
-    width = {"bfloat16": 2, "float64": 8}.get(problem.dtype, 4)
+    width = int(getattr(torch, problem.dtype).itemsize)
     return problem.input_shape[0] * p * q * c * problem.groups * r * s * width
 
 

@@ -34,25 +34,22 @@ from bestof.torch.ops.convolution.estimate import (
     winograd_strided7,
 )
 from bestof.torch.ops.convolution.originals import Originals
-from bestof.torch.ops.convolution.other_dtype import DTYPES, back
+from bestof.torch.ops.convolution.other_dtype import back
 from bestof.torch.ops.convolution.packed_weights import lending_key
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32, HALVES, Dtypes
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.row import Row
 
 
-def supports(
-    algorithm: str, direction: str, dtype: str = "float32"
-) -> Callable[[ConvProblem], bool]:
-    """Return the test for problems of this dtype that a native algorithm computes."""
-    element = _computed_in(algorithm, dtype) if direction == "forward" else "float32"
+def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
+    """Return the test for problems of the row's dtypes that a native algorithm computes."""
 
     def answer(problem: ConvProblem) -> bool:
         if (
-            problem.dtype != dtype
-            or problem.empty
+            problem.empty
             or problem.deterministic
             or min(problem.output_size) < 1
             or algorithms()[algorithm].emulated  # the same results, but slower than float32
@@ -66,7 +63,7 @@ def supports(
             dilation=problem.dilation,
             groups=problem.groups,
             direction=direction,
-            dtype=element,
+            dtype=_computed_in(algorithm, problem.dtype) if direction == "forward" else "float32",
         )
 
     return answer
@@ -91,7 +88,7 @@ def estimate(algorithm: str, direction: str) -> Estimate | None:
 
 
 def estimate_in_float32(algorithm: str, direction: str) -> Estimate | None:
-    """Return the same for bfloat16 problems, between conversions."""
+    """Return the same for problems of half types, between conversions."""
     found = estimate(algorithm, "forward" if direction == "backward_weight" else direction)
     return None if found is None else in_float32(found)
 
@@ -107,7 +104,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         bias: Tensor | None,
     ) -> Tensor:
         dtype = _computed_in(algorithm, problem.dtype)
-        x = _rows(input, DTYPES[dtype])
+        x = _rows(input, getattr(torch, dtype))
         packed = None
         if problem.frozen and originals.packed is not None:
             packed = originals.packed.get(weight, algorithm, problem.groups)
@@ -247,23 +244,24 @@ def _rows(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _finished(result: Tensor, problem: ConvProblem) -> Tensor:
     """Return a result in the dtype and format that PyTorch would return."""
-    if result.dtype is DTYPES[problem.dtype]:
+    if result.dtype is getattr(torch, problem.dtype):
         return in_format(result, problem.channels_last)
     return back(result, problem)
 
 
-def _row(algorithm: Algorithm, direction: Direction, dtype: str) -> Pass:
-    """Return the row of a pass of a native algorithm, for problems of float32 or of bfloat16.
+def _row(algorithm: Algorithm, direction: Direction, dtypes: tuple[Dtypes, ...]) -> Pass:
+    """Return the row of a pass of a native algorithm, for problems of float32 or of half types.
 
-    bfloat16 problems are computed between conversions. All levels of accuracy allow that: even the
-    error of F(6) is far below that of rounding the result.
+    The latter are computed between conversions. All levels of accuracy allow that: even the error
+    of F(6) is far below that of rounding the result.
     """
-    name, plain = algorithm.name, dtype == "float32"
+    name, plain = algorithm.name, dtypes == (FLOAT32,)
     way = _WAYS[direction]
     return Row(
         f"native {name}" if plain else f"float32 native {name}",
         forward(name) if direction == "forward" else gradient(name, way),
-        supports(name, way, dtype),
+        supports(name, way),
+        dtypes=dtypes,
         bound=promise(ErrorBound(algorithm.error.rms, algorithm.error.maximum), direction),
         estimate=(estimate if plain else estimate_in_float32)(name, way),
         accuracy=algorithm.accuracy if plain else "float32",
@@ -272,11 +270,11 @@ def _row(algorithm: Algorithm, direction: Direction, dtype: str) -> Pass:
     )
 
 
-def _passes(algorithm: Algorithm, dtype: str) -> Passes:
-    """Return the three passes. A forward pass that takes bfloat16 has a row of its own."""
-    row = partial(_row, algorithm, dtype=dtype)
-    of_own = dtype == "bfloat16" and dtype in algorithm.dtypes
-    return None if of_own else row("forward"), row("input gradient"), row("weight gradient")
+def _between_conversions(algorithm: Algorithm) -> Passes:
+    """Return the passes of half types. A forward pass that reads such a type has another row."""
+    row = partial(_row, algorithm)
+    read = tuple(one for one in HALVES if one.operands not in algorithm.dtypes)
+    return row("forward", read), row("input gradient", HALVES), row("weight gradient", HALVES)
 
 
 def _by_bfloat16(label: str, name: str) -> Passes:
@@ -284,7 +282,8 @@ def _by_bfloat16(label: str, name: str) -> Passes:
     row: Pass = Row(
         label,
         forward(name),
-        supports(name, "forward", "bfloat16"),
+        supports(name, "forward"),
+        dtypes=(BFLOAT16,),
         bound=promise(DIRECT, "forward"),
         accuracy="float32",
     )
@@ -310,8 +309,15 @@ a few percent of convgemm, and PyTorch's product stands in the table."""
 # The kernels that sum tensors of bfloat16 in float32.
 _WIDENING = tuple(row.name for row in EAGER if "bfloat16" in row.dtypes)
 
-IN_FLOAT32 = tuple(_passes(row, "float32") for row in EAGER)
-BETWEEN_CONVERSIONS = tuple(_passes(row, "bfloat16") for row in EAGER)
+IN_FLOAT32: tuple[Passes, ...] = tuple(
+    (
+        _row(row, "forward", (FLOAT32,)),
+        _row(row, "input gradient", (FLOAT32,)),
+        _row(row, "weight gradient", (FLOAT32,)),
+    )
+    for row in EAGER
+)
+BETWEEN_CONVERSIONS = tuple(map(_between_conversions, EAGER))
 IN_BFLOAT16 = (
     _by_bfloat16("native bfloat16", _PAIRS),
     *(_by_bfloat16(f"native bfloat16 {name}", name) for name in _WIDENING),
@@ -321,6 +327,7 @@ BFLOAT16_INSIDE: Passes = (
         "bfloat16 native",
         forward(_PAIRS),
         supports(_PAIRS, "forward"),
+        dtypes=(FLOAT32,),
         bound=promise(bound.BFLOAT16_INSIDE, "forward"),
         accuracy="relaxed",
     ),

@@ -54,6 +54,7 @@ def plane_rows(
             run(one),
             supports,
             promising,
+            dtypes=one.dtypes,
             accuracy=one.accuracy,
             formerly=_FORMERLY,
         )

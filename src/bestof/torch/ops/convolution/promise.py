@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.convolution.direction import Direction
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import own
 
 
 def sums(problem: ConvProblem, direction: Direction) -> tuple[int, int]:
@@ -20,11 +21,6 @@ def sums(problem: ConvProblem, direction: Direction) -> tuple[int, int]:
     }[direction]
 
 
-def summed_in(problem: ConvProblem) -> str:
-    """Return the dtype in which products are summed: float32 for those of bfloat16."""
-    return "float32" if problem.dtype == "bfloat16" else problem.dtype
-
-
 def promise(bound: ErrorBound, direction: Direction) -> Callable[[ConvProblem], ErrorBound]:
     """Return the function from a problem to the bound of the sums of a pass.
 
@@ -32,6 +28,6 @@ def promise(bound: ErrorBound, direction: Direction) -> Callable[[ConvProblem], 
     """
 
     def of(problem: ConvProblem) -> ErrorBound:
-        return bound.scaled(sums(problem, direction)[0], summed_in(problem))
+        return bound.scaled(sums(problem, direction)[0], own(problem.dtype).sums)
 
     return of

@@ -10,6 +10,7 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.backends.device import Device
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, of_operands
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.memory_format import layout_of
 
@@ -17,7 +18,8 @@ from bestof.torch.ops.memory_format import layout_of
 # The least multiplications of a convolution in another form than 2-D and ordinary. PyTorch computes
 # fewer in 80 microseconds, and calls of these forms are answered from Python.
 LEAST_PRODUCTS = 2**22
-_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
+_DTYPES = of_operands((FLOAT32, FLOAT64, BFLOAT16, FLOAT16))
+_UNPROVEN = frozenset({("CUDA", torch.float16)})  # no GPU was at hand
 # Limits of stride, padding and dilation, and of the elements of a padded image. No memory holds
 # more. PyTorch answers or refuses such a call at once.
 _ABSURD = 2**24
@@ -49,6 +51,7 @@ def look_of(
     dtype = input.dtype
     if (
         dtype not in _DTYPES
+        or (device.key, dtype) in _UNPROVEN
         or accuracy == "exact"
         or weight.dtype is not dtype
         or not input.layout is weight.layout is torch.strided

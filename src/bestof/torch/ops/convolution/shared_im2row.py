@@ -8,12 +8,14 @@ from bestof.torch.ops.convolution import im2row
 from bestof.torch.ops.convolution.estimate import MATRIX
 from bestof.torch.ops.convolution.lowered import lower, matrix_bytes
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import is_rounded
 
 
 def supports(problem: ConvProblem) -> bool:
     """Return whether im2row applies, except for 1x1: its matrix is the input, so nothing is
     saved."""
-    return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
+    is_wide = not is_rounded(problem.dtype)
+    return is_wide and im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
 
 
 def estimate(problem: ConvProblem) -> float:

@@ -14,7 +14,7 @@ from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
-from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
+from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, overflowed, root
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
@@ -155,8 +155,7 @@ class Product(Operation[ProductProblem]):
         def in_float64() -> Tensor:
             wide = None if bias is None else bias.double()
             result = as_is(original, problem, wide, a.double(), b.double())  # type: ignore[arg-type]
-            rounded = result.to(a.dtype)  # of float16, large results are infinite
-            return torch.where(torch.isinf(rounded), rounded.double(), result)
+            return overflowed(result, a.dtype)
 
         return compare(
             self._side(row, problem, got),

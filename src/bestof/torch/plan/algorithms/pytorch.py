@@ -50,7 +50,7 @@ class PyTorch(Algorithm):
     def error(self, problem: FusedProblem) -> float:
         """Return the rms error of a plain sum, which is rounded to the type of the layer."""
         sums = summation_bound(problem.terms, "float32")
-        return (sums if problem.convolution.dtype == "float32" else sums.rounded()).rms
+        return sums.rounded(problem.convolution.dtype).rms
 
     def weight_bytes(self, site: Site) -> int:
         """Return the bytes of the model's weights."""
