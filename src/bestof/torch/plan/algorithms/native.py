@@ -11,6 +11,7 @@ from bestof.accuracy import allows
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
 from bestof.torch.ops.convolution.passes import FORWARD
+from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.problem import FusedProblem
@@ -36,8 +37,7 @@ class Native(Algorithm):
         if not self._packs or not self.can_run(problem):
             return False
         row = algorithms()[self.kernel]
-        halves = problem.convolution.dtype != "float32"
-        if row.emulated and not halves:
+        if row.emulated and not is_rounded(problem.convolution.dtype):
             return False  # the results of the float32 kernels, but slower
         if problem.linear:
             return row.linear and (row.shapes == "few rows" or not problem.only_streams)
@@ -51,7 +51,7 @@ class Native(Algorithm):
         if self.kernel not in problem.native:
             return False
         # Tensors of bfloat16 lose nothing where operands are rounded to it.
-        return problem.convolution.dtype != "float32" or allows(problem.accuracy, row.accuracy)
+        return is_rounded(problem.convolution.dtype) or allows(problem.accuracy, row.accuracy)
 
     def bind(self, site: Site) -> Bound:
         """Pack the weights, and bind the kernel to the addresses of a site."""

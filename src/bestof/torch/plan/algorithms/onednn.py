@@ -6,6 +6,7 @@ import torch
 
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.convolution import onednn
+from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
@@ -19,12 +20,7 @@ def has_onednn(problem: FusedProblem) -> bool:
         return False
     if not onednn.serves(problem.convolution, "forward"):
         return False
-    return problem.convolution.dtype == "float32" or _has_bfloat16()
-
-
-def _has_bfloat16() -> bool:
-    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return found
+    return sums_in_float32(problem.convolution.dtype)
 
 
 class OneDnn(Algorithm):
