@@ -129,7 +129,9 @@ def test_sums_beyond_float16_are_infinite_as_those_of_pytorch(catalogue: Conv2dP
     for row in catalogue.applying(problem):
         got = call(catalogue, row, huge, problem)
         found = catalogue.compare(row, ORIGINALS, (problem, *arguments), expected, got)
-        assert (found.wrong, found.reference_wrong) == (None, None), row.name
+        assert found.wrong is None, row.name
+        # Where PyTorch sums in float16, its partial sums may be infinite before they cancel.
+        assert found.reference_wrong is None or not sums_in_float32("float16"), row.name
 
 
 def test_one_rounding_is_what_the_bound_says() -> None:
