@@ -4,6 +4,7 @@ from bestof.torch import optim
 from bestof.torch.enable import disable, enable, enabled, set_config
 from bestof.torch.ops.loss.focal_loss import sigmoid_focal_loss
 from bestof.torch.ops.norm.frozen_norm import frozen_batch_norm
+from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.process.data_loading.tune import tune_dataloader
@@ -11,6 +12,7 @@ from bestof.torch.summary import PassSummary, Summary, summary
 from bestof_autoload import resume
 
 __all__ = [
+    "Lengths",
     "OptimizedModel",
     "PassSummary",
     "Summary",
