@@ -38,8 +38,8 @@ class Configuration:
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
     `layout`: layout: whether models try channels last for the weights of their convolutions.
-    `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. It is off by
-        default, because their thread keeps asking the job's store.
+    `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. Without several
+        ranks it does nothing.
     """
 
     enable: bool = True
@@ -57,11 +57,11 @@ class Configuration:
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
     layout: bool = False
-    ranks: bool = False
+    ranks: bool = True
 
 
 EVERYTHING = Configuration(dataloader=True, layout=True)
-"""All settings on but those of ranks and neighbours. Data loading and layout are off by default."""
+"""All settings on but that of neighbours. Data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:

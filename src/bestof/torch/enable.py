@@ -103,14 +103,13 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 
 
 def set_config(config: ConfigurationLike) -> None:
-    """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
+    """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
     "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
     500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
-    Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
-    are off by default.
+    Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also

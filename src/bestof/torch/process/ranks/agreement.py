@@ -119,8 +119,15 @@ class Agreement:
         if self._courier is None or self._group is not group:
             self.close()
             self._group = group
-            self._courier = Courier(store(), self._step, self._reopened)
+            self._courier = Courier(
+                store(), self._step, self._reopened, lambda: self._is_present(group)
+            )
         return None if self._courier.broken else self._courier
+
+    def _is_present(self, group: object) -> bool:
+        """Return whether a group was not destroyed since. Its store may then be gone."""
+        found = self._find_group()
+        return found is not None and found[0] is group
 
     def _reopened(self, key: str) -> None:
         """Search a problem again here too, because a rank has reopened it."""
