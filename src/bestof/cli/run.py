@@ -17,6 +17,7 @@ from time import perf_counter, time
 from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
+from bestof.cli.beside_times import BesideTimes
 from bestof.cli.course import course
 from bestof.cli.kept import named
 from bestof.cli.options import parser_of_script
@@ -59,6 +60,10 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         selection.use_policy(selection.parse_policy(options.policy))
     if options.store is not None:
         selection.use_store(named(options.store))
+    if options.beside is not None and options.beside < 2:
+        raise InvalidArgument(
+            f"--beside: expected a number of steps, 2 or more; got {options.beside}"
+        )
     report = None if options.report is None else ReportFile.at(options.report)
     told: list[str] = []  # lines behind the summary
     configuration = None if options.config is None else parse_configuration(options.config)
@@ -70,13 +75,14 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         recipe = read_recipe(Path(options.recipe))
         tune = partial(_apply, recipe.settings)
         told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
-    return partial(script.run, partial(_prepare, script, report, told, tune))
+    beside = None if options.beside is None else BesideTimes(options.beside)
+    return partial(script.run, partial(_prepare, script, report, told, tune, beside))
 
 
 _WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 
 # The options with a value. They are needed to find the script after them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
+_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe", "--beside")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,6 +113,12 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     parser.add_argument("--recipe", metavar="FILE", help="apply what `bestof tune` has found")
+    parser.add_argument(
+        "--beside",
+        metavar="N",
+        type=int,
+        help="run one of N training steps by PyTorch alone, and compare the times",
+    )
     return parser
 
 
@@ -115,11 +127,18 @@ def _prepare(
     report: ReportFile | None,
     told: list[str],
     tune: Callable[[], None],
+    beside: BesideTimes | None,
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
-    after_import("torch", partial(_note_modules_and, tune))
+    atexit.register(_finish, script.name, report, told, beside, os.getpid(), perf_counter())
+
+    def begin() -> None:
+        _note_modules_and(tune)
+        if beside is not None:
+            beside.start()
+
+    after_import("torch", begin)
 
 
 def _note_modules_and(tune: Callable[[], None]) -> None:
@@ -175,7 +194,12 @@ def _tells() -> bool:
 
 
 def _finish(
-    name: str, file: ReportFile | None, told: list[str], process: int, began: float
+    name: str,
+    file: ReportFile | None,
+    told: list[str],
+    beside: BesideTimes | None,
+    process: int,
+    began: float,
 ) -> None:
     if not _tells():
         return
@@ -186,6 +210,7 @@ def _finish(
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
+        told = [*told, *([] if beside is None else beside.lines())]
         text = "\n".join([*_summary(name, file, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"

@@ -145,6 +145,19 @@ def set_config(config: ConfigurationLike) -> None:
         _apply(threads=True)
 
 
+def set_aside() -> None:
+    """Let PyTorch's own kernels answer until `put_back`. All else stays as it is."""
+    with _State.lock:
+        for one in overrides():
+            one.remove()
+
+
+def put_back() -> None:
+    """Choose again, as is configured at present."""
+    with _State.lock:
+        _apply()
+
+
 def order_accuracy(accuracy: str) -> None:
     """Make this accuracy hold from now on, above every configuration of the program."""
     ordered = parse_accuracy(accuracy, "accuracy")
