@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import logging
 import os
 import platform
 import sys
@@ -64,6 +65,8 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         raise InvalidArgument(
             f"--beside: expected a number of steps, 2 or more; got {options.beside}"
         )
+    if options.verbose:
+        _tell_all()
     report = None if options.report is None else ReportFile.at(options.report)
     told: list[str] = []  # lines behind the summary
     configuration = None if options.config is None else parse_configuration(options.config)
@@ -83,6 +86,17 @@ _WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be wr
 
 # The options with a value. They are needed to find the script after them.
 _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe", "--beside")
+
+
+def _tell_all() -> None:
+    """Write what the logger of bestof says to the standard error output."""
+    handler = logging.StreamHandler()
+    form = "bestof %(asctime)s.%(msecs)03d %(message)s"
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
+    logger = logging.getLogger("bestof")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False  # the program may have handlers of its own
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     parser.add_argument("--recipe", metavar="FILE", help="apply what `bestof tune` has found")
+    parser.add_argument(
+        "--verbose", action="store_true", help="tell each trial, decision and drift as it happens"
+    )
     parser.add_argument(
         "--beside",
         metavar="N",

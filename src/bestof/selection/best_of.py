@@ -29,7 +29,7 @@ from bestof.selection.state import registry
 from bestof.selection.state.copies import Beside, Teaching, fill, own_slots, remade, teachings
 from bestof.selection.state.family import family_of
 from bestof.selection.state.forced_choice import forced
-from bestof.selection.state.journal import Entry, Journal
+from bestof.selection.state.journal import Entry, Journal, logging_trials
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.timer import Timer
@@ -132,7 +132,7 @@ class BestOf(PaperInterface, HotPath):
         settings = parse_settings(**given)
         self.name = name
         self.get_problem_size = get_problem_size
-        self.journal = Journal(listener=on_event)
+        self.journal = Journal(listener=logging_trials(name, on_event))
         self._connect(settings, neighbours)
         self.alternatives = list(alternatives)
         self.alternative_names = tuple(settings.names)
