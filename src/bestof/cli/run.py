@@ -24,10 +24,10 @@ from bestof.cli.kept import named
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
-from bestof.cli.summary import summary_lines
+from bestof.cli.summary import kept_in, summary_lines
 from bestof.configuration import Configuration, parse_configuration
 from bestof.distribution import VERSION
-from bestof.errors import BestofError, InvalidArgument, StoreError
+from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
@@ -81,8 +81,6 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     beside = None if options.beside is None else BesideTimes(options.beside)
     return partial(script.run, partial(_prepare, script, report, told, tune, beside))
 
-
-_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 
 # The options with a value. They are needed to find the script after them.
 _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe", "--beside")
@@ -242,13 +240,7 @@ def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
     report = replace(selection.report_all(), run=run)
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
-    # Do not ask for the default store if no selector was called: asking makes the file.
-    try:
-        store = selection.shared_store() if report.selectors or torch is not None else None
-    except StoreError:  # BESTOF_STORE is wrong; the first call has told it
-        store = None
-    url = None if store is None else store.url
-    written = store is None or store.flush(_WRITE_SECONDS)
+    url, written = kept_in(report)
     width = terminal_width(sys.stderr)
     lines = summary_lines(report, torch, url, written=written, width=width)
     loaders = sys.modules.get("bestof.torch.process.data_loading.interception")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from bestof import selection
+from bestof.errors import StoreError
 from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
 from bestof.selection.reports.report import Report, Run
@@ -12,6 +14,7 @@ from bestof.view.overview import run_lines, table_lines
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
+_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 _ROWS = 12  # of the table; `bestof report` shows more
 # The longest label. The column is as wide as the longest one.
 _LABEL = 60
@@ -37,6 +40,18 @@ class TorchSummary(Protocol):
     def left_out(self) -> Sequence[tuple[str, str]]: ...
     @property
     def threads(self) -> LoweredThreads | None: ...
+
+
+def kept_in(report: Report) -> tuple[str | None, bool]:
+    """Return the URL of the store, and whether it has all decisions; None if there is none.
+
+    The default store is not asked for if no selector was called: asking makes the file.
+    """
+    try:
+        store = selection.shared_store() if report.selectors else None
+    except StoreError:  # BESTOF_STORE is wrong; the first call has told it
+        store = None
+    return (None, True) if store is None else (store.url, store.flush(_WRITE_SECONDS))
 
 
 def summary_lines(
