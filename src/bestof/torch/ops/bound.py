@@ -34,9 +34,12 @@ class ErrorBound:
         factor *= torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.float32).eps
         return ErrorBound(self.rms * factor, self.maximum * factor)
 
-    def rounded(self) -> ErrorBound:
-        """Return the bound after the result is rounded to bfloat16."""
-        return ErrorBound(self.rms + ROUNDED.rms, self.maximum + ROUNDED.maximum)
+    def rounded(self, dtype: str = "bfloat16") -> ErrorBound:
+        """Return the bound after the result is rounded to bfloat16 or float16."""
+        # Float16 has three bits more. Below 2^-14 they are fewer, and so are the numbers' errors.
+        finer = torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.bfloat16).eps
+        rounding = ROUNDED.rms * finer, ROUNDED.maximum * finer
+        return ErrorBound(self.rms + rounding[0], self.maximum + rounding[1])
 
 
 ROUNDED = ErrorBound(rms=2**-8, maximum=10 * 2**-8)

@@ -17,7 +17,8 @@ from bestof.torch.ops.distance import Size, distance, peak, pieces, size_of
 _SLACK = 4.0
 
 SUMS_IN_BFLOAT16 = 2.0**16
-"""What is forgiven to kernels that may sum in bfloat16: its unit over that of float32."""
+"""What is forgiven to kernels that may sum in bfloat16: its unit over that of float32. Float16 has
+a smaller one."""
 
 _TINY = 1e-37  # smaller numbers have fewer digits, or none
 

@@ -24,6 +24,8 @@ FLOAT64 = Dtypes("float64", "float64", "float64")
 FLOAT32 = Dtypes("float32", "float32", "float32")
 BFLOAT16 = Dtypes("bfloat16", "bfloat16", "float32")
 FLOAT16 = Dtypes("float16", "float16", "float32")
+WIDE = (FLOAT32, FLOAT64)
+HALVES = (BFLOAT16, FLOAT16)
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -41,6 +43,17 @@ def dtype_of(problem: Any) -> str:
     """Return the name of the dtype of a problem's operands; float32 if the problem names none."""
     name: str = getattr(problem, "dtype", FLOAT32.operands)
     return name
+
+
+def width_of(name: str) -> int:
+    """Return the bytes of a number."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype.itemsize
+
+
+def is_half(name: str) -> bool:
+    """Return whether numbers of a type have 16 bits."""
+    return any(one.operands == name for one in HALVES)
 
 
 def own(name: str) -> Dtypes:

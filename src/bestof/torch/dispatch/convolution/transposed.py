@@ -60,7 +60,7 @@ class TransposedConvolution:
         look = look_of(self._device, accuracy, input, weight, bias is not None, geometry)
         if look is None or not (bias is None or self._is_bias(bias, weight, geometry[3])):
             return None
-        if bias is not None and input.dtype is torch.bfloat16:
+        if bias is not None and input.dtype.itemsize < 4:
             return None  # the bias would be added to rounded numbers
 
         def recognize() -> ConvProblem | None:

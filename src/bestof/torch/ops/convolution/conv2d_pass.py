@@ -32,6 +32,7 @@ from bestof.torch.ops.convolution.overruns import Overruns
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import summed_in, sums
 from bestof.torch.ops.convolution.table import rows_of
+from bestof.torch.ops.dtypes import is_half
 from bestof.torch.ops.onednn import has_bfloat16
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
@@ -153,11 +154,11 @@ class Conv2dPass(Operation[ConvProblem]):
     def bound(self, row: Pass, problem: ConvProblem) -> ErrorBound:
         """Return the error that a row promises for a problem.
 
-        Sums of bfloat16 products are taken in float32 and rounded once. PyTorch's own kernels do so
-        if `has_bfloat16`, and promise nothing elsewhere.
+        Sums of products of 16 bits are taken in float32 and rounded once. PyTorch's own kernels do
+        so for bfloat16 if `has_bfloat16`, and promise nothing elsewhere.
         """
         bound = self._sums_bound(row, problem)
-        return bound.rounded() if problem.dtype == "bfloat16" else bound
+        return bound.rounded(problem.dtype) if is_half(problem.dtype) else bound
 
     def _sums_bound(self, row: Pass, problem: ConvProblem) -> ErrorBound:
         if row.bound is None:  # PyTorch's own kernels or its matrix products do the sums
@@ -195,7 +196,8 @@ class Conv2dPass(Operation[ConvProblem]):
     def _side(self, result: Tensor, row: Pass, problem: ConvProblem) -> Side:
         """Return a result with the error of its sums, which are taken in float32 or wider."""
         bound = self._sums_bound(row, problem)
-        if problem.dtype == "bfloat16" and row.bound is None and not has_bfloat16():
+        sums_in_half = problem.dtype == "float16" or not has_bfloat16()
+        if is_half(problem.dtype) and row.bound is None and sums_in_half:
             return Side(result, bound, SUMS_IN_BFLOAT16)
         if "tf32" in problem.device:
             bound = ErrorBound(bound.rms + _TF32.rms, bound.maximum + _TF32.maximum)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from math import ceil, sqrt
 
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import width_of
 
 Estimate = Callable[[ConvProblem], float]
 
@@ -129,7 +130,7 @@ def native_weight_gradient(inside: Estimate) -> Estimate:
 
 
 def in_float32(inside: Estimate) -> Estimate:
-    """Return the estimate of a bfloat16 problem by a float32 kernel: every operand is converted.
+    """Return the estimate of a problem of 16 bits by a float32 kernel: operands are converted.
 
     PyTorch's own bfloat16 kernels are estimated as in float32 beside it. They take half of that
     with instructions for bfloat16, and many times as much without, so this errs towards a trial.
@@ -195,7 +196,7 @@ def _weights(problem: ConvProblem, frequencies: int) -> float:
 
 
 def _width(problem: ConvProblem) -> int:
-    return {"float64": 8, "bfloat16": 2}.get(problem.dtype, 4)
+    return width_of(problem.dtype)
 
 
 def _lanes(channels: int) -> float:

@@ -22,6 +22,7 @@ from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.row import Row
 
@@ -72,7 +73,7 @@ def spectra_elements(problem: ConvProblem) -> int:
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64, the stride is 1, and an FFT may win.
+    """Return whether the stride is 1, and an FFT may win.
 
     With other strides, most of the work would be wasted.
 
@@ -82,12 +83,7 @@ def supports(problem: ConvProblem) -> bool:
     """
     if problem.device and problem.accuracy != "relaxed":
         return False  # looking at the operands would wait for the device
-    if (
-        problem.empty
-        or problem.dtype not in ("float32", "float64")
-        or problem.stride != (1, 1)
-        or problem.weight_shape[2:] == (1, 1)
-    ):
+    if problem.empty or problem.stride != (1, 1) or problem.weight_shape[2:] == (1, 1):
         return False
     elements = spectra_elements(problem)
     if problem.groups == 1 and 400 * elements > problem.flops and problem.flops > SMALL:
@@ -207,6 +203,7 @@ def _row(function: Callable[..., Tensor], direction: Direction) -> Pass:
         function,
         supports,
         bound=promise(SPECTRAL, direction),
+        dtypes=WIDE,
         estimate=estimate,
         accuracy="float32",
         devices=EVERYWHERE,

@@ -16,15 +16,15 @@ from bestof.torch.ops.convolution.swapped_operands import (
     output_size,
     turned_weight,
 )
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format, placeholder
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether dtype, stride (1) and padding (within the kernel) allow it."""
+    """Return whether stride (1) and padding (within the kernel) allow it."""
     return (
         not problem.empty
-        and problem.dtype in ("float32", "float64")
         and problem.stride == (1, 1)
         and min(side for axis in _complement(problem) for side in axis) >= 0
         and (not problem.channels_last or onednn.serves(_input_gradient(problem), "input gradient"))
@@ -110,6 +110,7 @@ ROW: Pass = Row(
     "swap: input gradient",
     forward,
     supports,
+    dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
     devices=EVERYWHERE,

@@ -19,13 +19,14 @@ from bestof.torch.ops.convolution.swapped_operands import (
     extents,
     output_size,
 )
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format, placeholder
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64."""
-    return not problem.empty and problem.dtype in ("float32", "float64")
+    """Return whether there are numbers."""
+    return not problem.empty
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -89,6 +90,7 @@ ROW: Pass = Row(
     "swap: weight gradient",
     forward,
     supports,
+    dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
     devices=EVERYWHERE,

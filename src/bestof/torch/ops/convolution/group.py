@@ -7,6 +7,7 @@ from bestof.torch.ops.convolution import estimate, shared_im2row
 from bestof.torch.ops.convolution.lowered import matrix_bytes
 from bestof.torch.ops.convolution.passes import FORWARD, PASSES, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.problem import LayerProblem
+from bestof.torch.ops.dtypes import is_half
 
 # A lowered matrix is R S times as large as the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
@@ -16,17 +17,17 @@ def computes_jointly(layer: object) -> bool:
     """Return whether PyTorch's own kernels should be judged for the whole layer.
 
     They should if both gradients are needed and the passes can gain little one by one. Then it
-    matters that a single call computes both gradients. This holds for bfloat16, whose arithmetic
-    takes little time: passes that each won 3 to 8 % made training of ResNet18 5 % slower as a
-    whole. It also holds for float32 layers in which no pass is estimated to be far ahead of
-    PyTorch's own kernel. Examples are the layers of ResNet34 on 64x64 images, where winners of
-    single passes made training 8 % slower.
+    matters that a single call computes both gradients. This holds for numbers of 16 bits, whose
+    arithmetic takes little time: passes that each won 3 to 8 % made training of ResNet18 5 %
+    slower as a whole. It also holds for float32 layers in which no pass is estimated to be far
+    ahead of PyTorch's own kernel. Examples are the layers of ResNet34 on 64x64 images, where
+    winners of single passes made training 8 % slower.
     """
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution
     if problem.device or not (layer.input and layer.weight):
         return False
-    if problem.dtype == "bfloat16":
+    if is_half(problem.dtype):
         return True
     as_is = sum(one.as_is(problem) for one in PASSES)
     cheapest = sum(one.cheapest(problem) for one in PASSES)

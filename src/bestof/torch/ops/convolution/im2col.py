@@ -25,6 +25,7 @@ from bestof.torch.ops.convolution.lowered import matrix_bytes
 from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.row import Row
 
@@ -113,6 +114,7 @@ _row = partial(
     Row,
     "im2col",
     supports=supports,
+    dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
     devices=EVERYWHERE,

@@ -10,24 +10,21 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bestof.torch.ops.convolution.direction import Passes
+from bestof.torch.ops.convolution.direction import Pass, Passes
 from bestof.torch.ops.convolution.estimate import MATRIX, converted, dense, touched
 from bestof.torch.ops.convolution.lowered import gradient_rows, lower, matrix_bytes, scratch_limit
 from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import BFLOAT16, WIDE
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.onednn import has_bfloat16
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64 and the lowered matrix is within its limit."""
-    return (
-        not problem.empty
-        and problem.dtype in ("float32", "float64")
-        and matrix_bytes(problem) <= scratch_limit(problem)
-    )
+    """Return whether the lowered matrix is within its limit."""
+    return not problem.empty and matrix_bytes(problem) <= scratch_limit(problem)
 
 
 def supports_weight_gradient(problem: ConvProblem) -> bool:
@@ -35,9 +32,7 @@ def supports_weight_gradient(problem: ConvProblem) -> bool:
 
     The other passes round bfloat16 more than once: they add a bias, or the taps of a gradient.
     """
-    if problem.dtype != "bfloat16":
-        return supports(problem)
-    return has_bfloat16() and not problem.empty and matrix_bytes(problem) <= scratch_limit(problem)
+    return supports(problem) and (problem.dtype != BFLOAT16.operands or has_bfloat16())
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -114,8 +109,9 @@ def weight_gradient(
 
 
 _row = partial(Row, "im2row", estimate=estimate, accuracy="float32")
+FORWARD: Pass = _row(forward, supports, dtypes=WIDE)
 ROWS: Passes = (
-    _row(forward, supports),
-    _row(input_gradient, supports),
-    _row(weight_gradient, supports_weight_gradient),
+    FORWARD,
+    _row(input_gradient, supports, dtypes=WIDE),
+    _row(weight_gradient, supports_weight_gradient, dtypes=(*WIDE, BFLOAT16)),
 )

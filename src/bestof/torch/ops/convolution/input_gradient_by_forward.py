@@ -18,18 +18,18 @@ from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.pads import Pads, symmetric, symmetric_remainder
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.swapped_operands import Pair, complement, extents, turned_weight
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format, placeholder
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64, and zeros at most quadruple the work.
+    """Return whether zeros at most quadruple the work.
 
     With strides of 4 it took 17 times as long as PyTorch's own kernel.
     """
     return (
         not problem.empty
-        and problem.dtype in ("float32", "float64")
         and problem.stride[0] * problem.stride[1] <= 4
         and (problem.stride == (1, 1) or not problem.device)  # weights of a GPU are not looked at
         and (
@@ -144,6 +144,7 @@ ROW: Pass = Row(
     "swap: forward",
     input_gradient,
     supports,
+    dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
     devices=EVERYWHERE,

@@ -8,6 +8,7 @@ from torch import Tensor
 from bestof.torch.ops.convolution.estimate import operand_bytes, weight_bytes
 from bestof.torch.ops.convolution.pads import pad, symmetric
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import width_of
 
 _LEAST, _MOST = 1 << 26, 1 << 30
 _SHARE = 4  # times the operands and the result of a convolution
@@ -27,7 +28,7 @@ def matrix_bytes(problem: ConvProblem) -> int:
     """Return the bytes of the lowered matrix of a problem."""
     _, c, r, s = problem.weight_shape
     p, q = problem.output_size
-    width = {"bfloat16": 2, "float64": 8}.get(problem.dtype, 4)
+    width = width_of(problem.dtype)
     return problem.input_shape[0] * p * q * c * problem.groups * r * s * width
 
 

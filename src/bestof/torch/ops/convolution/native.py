@@ -1,7 +1,7 @@
 """The native kernels as alternatives.
 
-A kernel takes tensors in channels last, of float32 unless its row has another dtype. Other tensors
-are copied first; the time of an alternative includes these conversions.
+A kernel takes tensors in channels last, of float32 unless it has its own dtypes. Other tensors are
+copied first; the time of an alternative includes these conversions.
 
 Winograd's algorithms transform tiles, so the rounding of one huge element, or NaN, would reach all
 results of a tile. They look at the operands first. If an element stands out, PyTorch's own kernel
@@ -11,7 +11,8 @@ computes the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from dataclasses import replace
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from bestof.torch.backends.shim import Native, native_convolution
 from bestof.torch.ops import bound
 from bestof.torch.ops.bound import DIRECT, ErrorBound
 from bestof.torch.ops.convolution import as_is
-from bestof.torch.ops.convolution.direction import Direction, Pass, Passes
+from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction, Pass, Passes
 from bestof.torch.ops.convolution.estimate import (
     Estimate,
     in_channels_last,
@@ -34,25 +35,22 @@ from bestof.torch.ops.convolution.estimate import (
     winograd_strided7,
 )
 from bestof.torch.ops.convolution.originals import Originals
-from bestof.torch.ops.convolution.other_dtype import DTYPES, back
+from bestof.torch.ops.convolution.other_dtype import back
 from bestof.torch.ops.convolution.packed_weights import lending_key
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, HALVES
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.row import Row
 
 
-def supports(
-    algorithm: str, direction: str, dtype: str = "float32"
-) -> Callable[[ConvProblem], bool]:
-    """Return the test for problems of this dtype that a native algorithm computes."""
-    element = _computed_in(algorithm, dtype) if direction == "forward" else "float32"
+def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
+    """Return the test for problems that a native algorithm computes."""
 
     def answer(problem: ConvProblem) -> bool:
         if (
-            problem.dtype != dtype
-            or problem.empty
+            problem.empty
             or problem.deterministic
             or min(problem.output_size) < 1
             or algorithms()[algorithm].emulated  # the same results, but slower than float32
@@ -66,7 +64,7 @@ def supports(
             dilation=problem.dilation,
             groups=problem.groups,
             direction=direction,
-            dtype=element,
+            dtype=_computed_in(algorithm, problem.dtype) if direction == "forward" else "float32",
         )
 
     return answer
@@ -91,7 +89,7 @@ def estimate(algorithm: str, direction: str) -> Estimate | None:
 
 
 def estimate_in_float32(algorithm: str, direction: str) -> Estimate | None:
-    """Return the same for bfloat16 problems, between conversions."""
+    """Return the same for problems of 16 bits, between conversions."""
     found = estimate(algorithm, "forward" if direction == "backward_weight" else direction)
     return None if found is None else in_float32(found)
 
@@ -107,7 +105,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         bias: Tensor | None,
     ) -> Tensor:
         dtype = _computed_in(algorithm, problem.dtype)
-        x = _rows(input, DTYPES[dtype])
+        x = _rows(input, getattr(torch, dtype))
         packed = None
         if problem.frozen and originals.packed is not None:
             packed = originals.packed.get(weight, algorithm, problem.groups)
@@ -247,36 +245,47 @@ def _rows(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _finished(result: Tensor, problem: ConvProblem) -> Tensor:
     """Return a result in the dtype and format that PyTorch would return."""
-    if result.dtype is DTYPES[problem.dtype]:
+    if result.dtype is getattr(torch, problem.dtype):
         return in_format(result, problem.channels_last)
     return back(result, problem)
 
 
-def _row(algorithm: Algorithm, direction: Direction, dtype: str) -> Pass:
-    """Return the row of a pass of a native algorithm, for problems of float32 or of bfloat16.
-
-    bfloat16 problems are computed between conversions. All levels of accuracy allow that: even the
-    error of F(6) is far below that of rounding the result.
-    """
-    name, plain = algorithm.name, dtype == "float32"
-    way = _WAYS[direction]
+def _in_float32(algorithm: Algorithm, direction: Direction) -> Pass:
+    """Return the row of a pass of a native algorithm, for problems of float32."""
+    name, way = algorithm.name, _WAYS[direction]
     return Row(
-        f"native {name}" if plain else f"float32 native {name}",
+        f"native {name}",
         forward(name) if direction == "forward" else gradient(name, way),
-        supports(name, way, dtype),
+        supports(name, way),
+        dtypes=(FLOAT32,),
         bound=promise(ErrorBound(algorithm.error.rms, algorithm.error.maximum), direction),
-        estimate=(estimate if plain else estimate_in_float32)(name, way),
-        accuracy=algorithm.accuracy if plain else "float32",
-        compiled=compiled_forward(name) if plain and direction == "forward" else None,
+        estimate=estimate(name, way),
+        accuracy=algorithm.accuracy,
+        compiled=compiled_forward(name) if direction == "forward" else None,
         reach=algorithm.reach,
     )
 
 
-def _passes(algorithm: Algorithm, dtype: str) -> Passes:
-    """Return the three passes. A forward pass that takes bfloat16 has a row of its own."""
-    row = partial(_row, algorithm, dtype=dtype)
-    of_own = dtype == "bfloat16" and dtype in algorithm.dtypes
-    return None if of_own else row("forward"), row("input gradient"), row("weight gradient")
+def _between_conversions(algorithm: Algorithm, direction: Direction) -> Pass:
+    """Return the row of the same pass for problems of 16 bits.
+
+    All levels of accuracy allow that: even the error of F(6) is far below that of rounding the
+    result. A forward pass that takes bfloat16 has a row of its own.
+    """
+    own = direction == "forward" and BFLOAT16.operands in algorithm.dtypes
+    return replace(
+        _in_float32(algorithm, direction),
+        name=f"float32 native {algorithm.name}",
+        dtypes=(FLOAT16,) if own else HALVES,
+        estimate=estimate_in_float32(algorithm.name, _WAYS[direction]),
+        accuracy="float32",
+        compiled=None,
+    )
+
+
+def _passes(row: Callable[[Algorithm, Direction], Pass], algorithm: Algorithm) -> Passes:
+    one, two, three = (row(algorithm, direction) for direction in DIRECTIONS)
+    return one, two, three
 
 
 def _by_bfloat16(label: str, name: str) -> Passes:
@@ -284,7 +293,8 @@ def _by_bfloat16(label: str, name: str) -> Passes:
     row: Pass = Row(
         label,
         forward(name),
-        supports(name, "forward", "bfloat16"),
+        supports(name, "forward"),
+        dtypes=(BFLOAT16,),
         bound=promise(DIRECT, "forward"),
         accuracy="float32",
     )
@@ -304,14 +314,16 @@ a few percent of convgemm, and PyTorch's product stands in the table."""
 
 # The kernel that multiplies pairs of bfloat16: it takes such tensors, or rounds those of float32.
 (_PAIRS,) = (
-    name for name, row in algorithms().items() if "bfloat16" in row.dtypes and row.rounds == "both"
+    name
+    for name, row in algorithms().items()
+    if BFLOAT16.operands in row.dtypes and row.rounds == "both"
 )
 
 # The kernels that sum tensors of bfloat16 in float32.
-_WIDENING = tuple(row.name for row in EAGER if "bfloat16" in row.dtypes)
+_WIDENING = tuple(row.name for row in EAGER if BFLOAT16.operands in row.dtypes)
 
-IN_FLOAT32 = tuple(_passes(row, "float32") for row in EAGER)
-BETWEEN_CONVERSIONS = tuple(_passes(row, "bfloat16") for row in EAGER)
+IN_FLOAT32 = tuple(_passes(_in_float32, row) for row in EAGER)
+BETWEEN_CONVERSIONS = tuple(_passes(_between_conversions, row) for row in EAGER)
 IN_BFLOAT16 = (
     _by_bfloat16("native bfloat16", _PAIRS),
     *(_by_bfloat16(f"native bfloat16 {name}", name) for name in _WIDENING),
@@ -321,6 +333,7 @@ BFLOAT16_INSIDE: Passes = (
         "bfloat16 native",
         forward(_PAIRS),
         supports(_PAIRS, "forward"),
+        dtypes=(FLOAT32,),
         bound=promise(bound.BFLOAT16_INSIDE, "forward"),
         accuracy="relaxed",
     ),

@@ -30,6 +30,7 @@ import torch
 
 from bestof.torch.ops.convolution.direction import Direction
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import is_half
 from bestof.torch.ops.onednn import is_known
 
 Pair = tuple[int, int]
@@ -124,14 +125,14 @@ def _serves(problem: ConvProblem, direction: Direction, is_known: bool) -> bool:
     skips = problem.weight_shape[2:] == (1, 1) and problem.stride != (1, 1)
     if not is_known and (not whole or is_dilated or skips):
         return False
-    is_bfloat16 = problem.dtype == "bfloat16"
+    halves = is_half(problem.dtype)
     if direction == "forward":
-        return whole or not is_bfloat16 or not (is_dilated or skips or problem.groups > 1)
+        return whole or not halves or not (is_dilated or skips or problem.groups > 1)
     if direction == "input gradient":
         if not _is_read(problem) and not (skips and problem.padding == (0, 0)):
             return False
-        return whole or not (skips or (is_bfloat16 and (is_dilated or problem.groups > 1)))
-    if is_bfloat16:
+        return whole or not (skips or (halves and (is_dilated or problem.groups > 1)))
+    if halves:
         is_wide = problem.input_shape[3] > problem.stride[1] or problem.weight_shape[3] == 1
         if not is_wide or not (whole or _reads_pictures(problem)):
             return False

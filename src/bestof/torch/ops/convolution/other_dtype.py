@@ -1,7 +1,7 @@
 """PyTorch's own kernels in another dtype, on channels-last copies.
 
-bfloat16 tensors are computed in float32: more exact, and faster if the processor has no
-instructions for bfloat16. float32 tensors are computed in bfloat16: half the bytes, and up to twice
+bfloat16 and float16 tensors are computed in float32: more exact, and faster if the processor has no
+instructions for them. float32 tensors are computed in bfloat16: half the bytes, and up to twice
 the rate with such instructions, but operands and result lose 16 bits. The time of an alternative
 includes both conversions.
 """
@@ -25,20 +25,18 @@ from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import FLOAT32, HALVES
 from bestof.torch.ops.memory_format import in_format, torch_format
 from bestof.torch.ops.onednn import has_bfloat16
 from bestof.torch.ops.row import Row
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-
-def supports(given: str, inside: str, direction: Direction) -> Callable[[ConvProblem], bool]:
-    """Return the test for non-empty problems of dtype `given` that `inside` can compute."""
+def supports(inside: str, direction: Direction) -> Callable[[ConvProblem], bool]:
+    """Return the test for non-empty problems that can be computed in the dtype `inside`."""
 
     def answer(problem: ConvProblem) -> bool:
         return (
-            problem.dtype == given
-            and not problem.empty
+            not problem.empty
             and (inside != "bfloat16" or has_bfloat16())
             and onednn.serves(_converted(problem)._replace(dtype=inside), direction)
         )
@@ -48,7 +46,7 @@ def supports(given: str, inside: str, direction: Direction) -> Callable[[ConvPro
 
 def forward(inside: str) -> Callable[..., Tensor]:
     """Return the function (originals, problem, input, weight, bias) -> output (N, K, P, Q)."""
-    dtype = DTYPES[inside]
+    dtype = getattr(torch, inside)
 
     def run(
         originals: Originals,
@@ -68,7 +66,7 @@ def forward(inside: str) -> Callable[..., Tensor]:
 
 def input_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, problem, grad_output, weight) -> gradient of the input (N, C, H, W)."""
-    dtype = DTYPES[inside]
+    dtype = getattr(torch, inside)
 
     def run(
         originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
@@ -81,7 +79,7 @@ def input_gradient(inside: str) -> Callable[..., Tensor]:
 
 def weight_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, problem, grad_output, input) -> gradient of the weight (K, C/g, R, S)."""
-    dtype = DTYPES[inside]
+    dtype = getattr(torch, inside)
 
     def run(
         originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
@@ -104,15 +102,16 @@ def _there(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def back(result: Tensor, problem: ConvProblem) -> Tensor:
     """Return the result in the dtype and format that PyTorch would return, in one pass."""
-    result = result.to(DTYPES[problem.dtype], memory_format=torch_format(problem.channels_last))
-    return in_format(result, problem.channels_last)
+    dtype, form = getattr(torch, problem.dtype), torch_format(problem.channels_last)
+    return in_format(result.to(dtype, memory_format=form), problem.channels_last)
 
 
 def _in_bfloat16(function: Callable[..., Tensor], direction: Direction) -> Pass:
     return Row(
         "bfloat16",
         function,
-        supports("float32", "bfloat16", direction),
+        supports("bfloat16", direction),
+        dtypes=(FLOAT32,),
         bound=promise(BFLOAT16_INSIDE, direction),
         accuracy="relaxed",
     )
@@ -124,7 +123,8 @@ def _in_float32(
     return Row(
         "float32",
         function,
-        supports("bfloat16", "float32", direction),
+        supports("float32", direction),
+        dtypes=HALVES,
         estimate=in_float32(cost),
         accuracy="float32",
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.convolution.direction import Direction
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.dtypes import own
 
 
 def sums(problem: ConvProblem, direction: Direction) -> tuple[int, int]:
@@ -21,8 +22,8 @@ def sums(problem: ConvProblem, direction: Direction) -> tuple[int, int]:
 
 
 def summed_in(problem: ConvProblem) -> str:
-    """Return the dtype in which products are summed: float32 for those of bfloat16."""
-    return "float32" if problem.dtype == "bfloat16" else problem.dtype
+    """Return the dtype in which products are summed."""
+    return own(problem.dtype).sums
 
 
 def promise(bound: ErrorBound, direction: Direction) -> Callable[[ConvProblem], ErrorBound]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.backends.device import Device
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.ops.dtypes import HALVES, WIDE, of_operands
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.memory_format import layout_of
 
@@ -17,7 +18,7 @@ from bestof.torch.ops.memory_format import layout_of
 # The least multiplications of a convolution in another form than 2-D and ordinary. PyTorch computes
 # fewer in 80 microseconds, and calls of these forms are answered from Python.
 LEAST_PRODUCTS = 2**22
-_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
+_DTYPES = of_operands((*WIDE, *HALVES))
 # Limits of stride, padding and dilation, and of the elements of a padded image. No memory holds
 # more. PyTorch answers or refuses such a call at once.
 _ABSURD = 2**24

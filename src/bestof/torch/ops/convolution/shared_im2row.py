@@ -13,7 +13,7 @@ from bestof.torch.ops.convolution.problem import ConvProblem
 def supports(problem: ConvProblem) -> bool:
     """Return whether im2row applies, except for 1x1: its matrix is the input, so nothing is
     saved."""
-    return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
+    return im2row.FORWARD.can_run(problem) and problem.weight_shape[2:] != (1, 1)
 
 
 def estimate(problem: ConvProblem) -> float:

@@ -15,12 +15,13 @@ from bestof.torch.ops.convolution.pads import Pads, symmetric, symmetric_remaind
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.swapped_operands import Pair, batch_as_channels, extents
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.row import Row
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64."""
-    return not problem.empty and problem.dtype in ("float32", "float64")
+    """Return whether there are numbers."""
+    return not problem.empty
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -72,6 +73,7 @@ ROW: Pass = Row(
     "swap: forward",
     weight_gradient,
     supports,
+    dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
     devices=EVERYWHERE,
