@@ -29,7 +29,8 @@ class Configuration:
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
         product: whether matrix products are chosen too. attention: whether attention is. without:
-        names of other operations that are left to PyTorch, such as "average pooling".
+        names of other operations that are left to PyTorch, such as "average pooling". locked: the
+        lock file whose decisions are taken, and nothing else; None for none.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -49,6 +50,7 @@ class Configuration:
     product: bool = True
     attention: bool = True
     without: tuple[str, ...] = ()
+    locked: str | None = None
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -153,6 +155,14 @@ def _parse_names(value: object, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _parse_path(value: object, where: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise InvalidArgument(f"{where}: expected the path of a file; got {value!r}")
+    return str(os.fspath(value))
+
+
 def _parse_level(value: object, where: str) -> Accuracy:
     return parse_accuracy(value, where)
 
@@ -208,6 +218,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "product": _parse_switch,
         "attention": _parse_switch,
         "without": _parse_names,
+        "locked": _parse_path,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -19,6 +19,7 @@ from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
 from bestof.cli.course import course
 from bestof.cli.kept import named
+from bestof.cli.lock_options import LockOptions, add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
@@ -30,6 +31,7 @@ from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
 from bestof.selection.reports.report import Run
+from bestof.selection.state.lock import current_lock
 from bestof.view import terminal_width
 
 _EPILOG = """\
@@ -55,13 +57,16 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    configuration = None if options.config is None else parse_configuration(options.config)
+    if options.locked is None and configuration is not None:
+        options.locked = configuration.locked
+    locks = LockOptions.of(options)
     if options.policy is not None:
         selection.use_policy(selection.parse_policy(options.policy))
     if options.store is not None:
         selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
     told: list[str] = []  # lines behind the summary
-    configuration = None if options.config is None else parse_configuration(options.config)
     if options.recipe is None:
         tune = partial(_tune_torch, configuration, options.accuracy)
     elif options.config is not None or options.accuracy is not None:
@@ -70,13 +75,17 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         recipe = read_recipe(Path(options.recipe))
         tune = partial(_apply, recipe.settings)
         told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
-    return partial(script.run, partial(_prepare, script, report, told, tune))
+    run = partial(script.run, partial(_prepare, script, report, locks, told, tune))
+    return partial(locks.status_of, run) if locks.strict else run
 
 
 _WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 
 # The options with a value. They are needed to find the script after them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
+_VALUED = (
+    *("--report", "--store", "--policy", "--accuracy", "--config", "--recipe"),
+    *("--locked", "--write-lock"),
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,18 +116,20 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     parser.add_argument("--recipe", metavar="FILE", help="apply what `bestof tune` has found")
+    add_lock_options(parser)
     return parser
 
 
 def _prepare(
     script: Script,
     report: ReportFile | None,
+    locks: LockOptions,
     told: list[str],
     tune: Callable[[], None],
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
+    atexit.register(_finish, script.name, report, locks, told, os.getpid(), perf_counter())
     after_import("torch", partial(_note_modules_and, tune))
 
 
@@ -156,6 +167,9 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
             order_accuracy(accuracy)
     except Exception as error:  # the program must run even if bestof fails
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
+        lock = current_lock()
+        if lock is not None:  # `--strict` must not take it for success
+            lock.missing["PyTorch", "every operation"] = "it is not tuned, as said above"
 
 
 def _processor() -> str:
@@ -175,7 +189,12 @@ def _tells() -> bool:
 
 
 def _finish(
-    name: str, file: ReportFile | None, told: list[str], process: int, began: float
+    name: str,
+    file: ReportFile | None,
+    locks: LockOptions,
+    told: list[str],
+    process: int,
+    began: float,
 ) -> None:
     if not _tells():
         return
@@ -186,7 +205,7 @@ def _finish(
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
-        text = "\n".join([*_summary(name, file, began), *told])
+        text = "\n".join([*_summary(name, file, locks, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):
@@ -194,7 +213,7 @@ def _finish(
         sys.stderr.flush()
 
 
-def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
+def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: float) -> list[str]:
     seconds = perf_counter() - began
     run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
     report = replace(selection.report_all(), run=run)
@@ -215,6 +234,7 @@ def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
     layouts = sys.modules.get("bestof.torch.process.layout.interception")
     if layouts is not None:
         lines.extend(f"  {line}" for line in layouts.layout_lines())
+    lines.extend(f"  {line}" for line in locks.lines(store))
     if file is not None:
         try:
             file.write(report)

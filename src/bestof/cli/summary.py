@@ -64,7 +64,9 @@ def summary_lines(
     if rows:
         lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
     facts = _facts(report, rows, torch)
-    if store is not None and not written:
+    if store is not None and store.startswith("lock:"):
+        facts.append(("locked to", f"{store.removeprefix('lock:')}: nothing is measured or kept"))
+    elif store is not None and not written:
         facts.append(("not kept", f"{store} is not written yet; the last try is at exit"))
     else:
         facts.append(("kept in", store or "this process only: the store is off"))

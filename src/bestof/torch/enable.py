@@ -20,7 +20,8 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
-from bestof.selection.state.registry import Defaults
+from bestof.selection.state.lock import current_lock, set_lock
+from bestof.selection.state.registry import Defaults, use_lock
 from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
 from bestof.torch.ops import table
@@ -66,6 +67,7 @@ def enable(config: ConfigurationLike = None) -> None:
     Raises InvalidArgument for an unusable configuration, TorchError if PyTorch is too old.
     """
     configuration = _enabling(config)
+    _lock(configuration)
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
         _apply(threads=True)
@@ -91,6 +93,10 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     raises.
     """
     token, configuration = object(), _enabling(config)
+    if configuration.locked is not None:
+        raise InvalidArgument(
+            "config: kernel.locked: a lock holds for the whole process; pass it to enable()"
+        )
     with _State.lock:
         _State.blocks = (*_State.blocks, (token, configuration))
         _apply()
@@ -106,9 +112,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
-    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    "product": true, "attention": true, "without": [], "locked": null}, "memory": {"keep_freed":
+    true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true,
+    "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks":
+    {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
     are off by default.
 
@@ -120,6 +127,9 @@ def set_config(config: ConfigurationLike) -> None:
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
     without: operations that are left to PyTorch, by the names of their selectors.
+    locked: a lock file. Every selector of the process takes the decisions in it, and measures
+        nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
+        are then, and ranks need no agreement.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -135,6 +145,7 @@ def set_config(config: ConfigurationLike) -> None:
     unreadable file.
     """
     configuration = EVERYTHING if config is None else _parsed(config)
+    _lock(configuration)
     if not configuration.enable:
         disable()
         with _State.lock:
@@ -186,6 +197,26 @@ def _enabling(config: ConfigurationLike) -> Configuration:
     return configuration
 
 
+def _lock(configuration: Configuration) -> None:
+    """Lock the process, if the configuration says so, before anything else is changed.
+
+    Raises InvalidArgument if the lock has records of PyTorch's operations, and none of them fits.
+    """
+    path, before = configuration.locked, current_lock()
+    lock = before if path is None else use_lock(path)
+    if lock is None or not configuration.enable:
+        return
+    make_overrides()
+    fit, every = lock.fitting(one.selector.name for one in operation_overrides())
+    if every and not fit:
+        set_lock(before)
+        raise InvalidArgument(
+            f"the lock {lock.path}: 0 of its {every} records of PyTorch's operations fit: it was "
+            "written with another version of PyTorch or of bestof; write it again by `bestof run "
+            "--write-lock FILE script.py`"
+        )
+
+
 def _apply(*, threads: bool = False) -> None:
     """Make it so: the block that was entered last decides, or else `enable`.
 
@@ -211,9 +242,10 @@ def _apply(*, threads: bool = False) -> None:
         if threads and _State.everywhere is not None:
             _fit_threads(_State.everywhere.fit_threads)
             _watch_neighbours(_State.everywhere.watch_neighbours)
-        follow(_bounds(wanted))
-        tune_layouts(wanted.layout)
-        _agree(wanted.ranks)
+        measures = current_lock() is None  # loaders, layouts and the agreement of ranks do
+        follow(_bounds(wanted) if measures else None)
+        tune_layouts(wanted.layout and measures)
+        _agree(wanted.ranks and measures)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -246,6 +278,8 @@ def _remove_all() -> None:
     _fit_threads(False)
     _watch_neighbours(False)
     only = _State.without_kernels
+    if current_lock() is not None:
+        only = None
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
     _agree(False)

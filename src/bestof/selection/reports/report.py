@@ -83,6 +83,8 @@ class ProblemReport:
     only: no other alternative remained.
     forced: by BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps.
     pinned: by a pin in the store.
+    locked: by the lock of the process.
+    not in the lock: the process has a lock, and the problem is not recorded in it.
 
     `history` holds the earlier races of this process. Each was reopened because the winner had
     become slower or faster. `noisy` says that another alternative may be faster, as far as the

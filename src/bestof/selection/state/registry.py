@@ -14,13 +14,14 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, ClassVar, Protocol
 
-from bestof.errors import StoreError
+from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.identity.version import has_code_of, places
 from bestof.selection.notice import warn
 from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, always
 from bestof.selection.state import family
 from bestof.selection.state.forced_choice import orders
+from bestof.selection.state.lock import Lock, current_lock, read_lock, set_lock
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.trial import detours, forget_other_detours
@@ -46,6 +47,9 @@ class Selector(Protocol):
 
     def asked_store(self) -> Store | None:
         """Return the store, or None if this selector has met no problem yet."""
+
+    def meet_lock(self, lock: Lock) -> None:
+        """Let the lock count its records that fit."""
 
 
 # Weak references: a selector that its program has dropped is freed, with its decisions.
@@ -104,6 +108,9 @@ def register(selector: Selector) -> None:
 
     Numbers give the order in which selectors were made.
     """
+    lock = current_lock()
+    if lock is not None:
+        selector.meet_lock(lock)
     with _lock:
         Defaults.last_number += 1
         selector.number = Defaults.last_number
@@ -191,12 +198,41 @@ def use_store(store: Store | None) -> None:
 def shared_store() -> Store | None:
     """Return the store that selectors share.
 
-    This is the store of the last `use_store`. Without one, it is the store that the environment
-    names, or else the one in the cache folder.
+    In a locked run this is the lock. Else it is the store of the last `use_store`. Without one, it
+    is the store that the environment names, or else the one in the cache folder.
     """
+    lock = current_lock()
+    if lock is not None:
+        return lock
     if Defaults.store_named:
         return Defaults.store
     return default_store()
+
+
+def use_lock(path: str) -> Lock:
+    """Let every selector take the decisions in a lock file, and nothing else, to the end.
+
+    No store is opened. Raises InvalidArgument if trials were made before, if the process has
+    another lock, or if no record fits this machine; StoreError if the file is no lock file. Nothing
+    is changed then.
+    """
+    former, trials = current_lock(), trials_of_all()
+    if former is not None:
+        if former.path == os.path.abspath(path):
+            return former
+        raise InvalidArgument(
+            f"the process is locked to {former.path}, and cannot be locked to {path} too"
+        )
+    if trials:
+        raise InvalidArgument(
+            f"the lock {path} comes too late: {trials} trials were made before, and what they have "
+            "decided would stay; pass the lock to the first call of `enable`, or set BESTOF_LOCKED"
+        )
+    lock = read_lock(path)
+    set_lock(lock)
+    for selector in selectors():
+        selector.meet_lock(lock)
+    return lock
 
 
 def use_first_only(on: bool) -> None:
