@@ -31,6 +31,7 @@ from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
 from bestof.selection.reports.report import Run
+from bestof.selection.reports.window_text import window_text
 from bestof.selection.state.lock import current_lock
 from bestof.view import terminal_width
 
@@ -216,7 +217,8 @@ def _finish(
 def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: float) -> list[str]:
     seconds = perf_counter() - began
     run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
-    report = replace(selection.report_all(), run=run)
+    report = selection.report_all()
+    report = replace(report, run=replace(run, window=window_text(report)))
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
     # Do not ask for the default store if no selector was called: asking makes the file.

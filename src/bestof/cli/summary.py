@@ -85,6 +85,8 @@ def _facts(
     if total.calls:
         facts.append(("saved", _saved(total, run)))
     facts.append(("tuning", _price(total, run)))
+    if run.window is not None:
+        facts.append(("window", run.window))
     if total.calls and total.trials:
         facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
     unsettled = sum(row.chosen is None for row in rows)

@@ -8,9 +8,9 @@ from bestof.selection.decorator import best_of
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
 from bestof.selection.reports.report_builder import report_all, store_report
+from bestof.selection.state.policy_choice import UnlessShared
 from bestof.selection.state.registry import (
     shared_store,
-    unless_shared,
     use_lock,
     use_policy,
     use_store,
@@ -24,6 +24,7 @@ __all__ = [
     "Fixed",
     "Race",
     "Rounds",
+    "UnlessShared",
     "Verdict",
     "Verifier",
     "Window",
@@ -34,7 +35,6 @@ __all__ = [
     "report_all",
     "shared_store",
     "store_report",
-    "unless_shared",
     "use_lock",
     "use_policy",
     "use_store",

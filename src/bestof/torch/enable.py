@@ -20,6 +20,7 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
+from bestof.selection.policies import Window
 from bestof.selection.state.lock import current_lock, set_lock
 from bestof.selection.state.registry import Defaults, use_lock
 from bestof.selection.store import import_default_store
@@ -31,6 +32,7 @@ from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
+from bestof.torch.process.steps import count_steps
 from bestof.torch.process.threads import FittedThreads, Lowered
 
 
@@ -49,6 +51,7 @@ class _State:
     keeps_freed: bool = False  # what the allocator was told
     threads = FittedThreads()
     neighbours = Neighbours()
+    windows: ClassVar[dict[tuple[int, int], Window]] = {}
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
@@ -112,10 +115,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": [], "locked": null}, "memory": {"keep_freed":
-    true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true,
-    "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks":
-    {"enable": true}}`.
+    "product": true, "attention": true, "without": [], "locked": null, "tuning_range": null},
+    "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader":
+    {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
+    {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
     are off by default.
 
@@ -130,6 +133,9 @@ def set_config(config: ConfigurationLike) -> None:
     locked: a lock file. Every selector of the process takes the decisions in it, and measures
         nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
         are then, and ranks need no agreement.
+    tuning_range: [start, stop], steps of the program. Before them, PyTorch's own kernels answer; in
+        them, alternatives are tried; after them, the best so far is taken. Steps are those of
+        PyTorch's optimizers, or the calls of `step`.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -231,6 +237,8 @@ def _apply(*, threads: bool = False) -> None:
         if not Defaults.store_named:
             import_default_store()
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
+        count_steps()
+        Defaults.window = _window(wanted)
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
         for one in overrides():
@@ -272,6 +280,7 @@ def _tell_left_out() -> None:
 
 
 def _remove_all() -> None:
+    Defaults.window = None
     for one in overrides():
         one.remove()
     _keep_freed(False)
@@ -289,6 +298,12 @@ def _agree(wanted: bool) -> None:
     if wanted and _State.agreement is None:
         _State.agreement = Agreement()
     Defaults.agreement = _State.agreement if wanted else None
+
+
+def _window(configuration: Configuration) -> Window | None:
+    """Return the window of a configuration. It goes on where an earlier one of its steps was."""
+    steps = configuration.tuning_range
+    return None if steps is None else _State.windows.setdefault(steps, Window(*steps))
 
 
 def _bounds(configuration: Configuration) -> Bounds | None:

@@ -373,8 +373,9 @@ class Chooser:
             # was decided.
             decided = winner is not None and not getattr(tuning.search, "cut_off", False)
             measured = decided and tuning.candidates[asked].samples
-            usual = "measured" if measured else "forced"
-            self._knowledge.settle(tuning, asked, getattr(tuning.search, "source", usual))
+            source = getattr(tuning.search, "source", None)
+            source = source or ("measured" if measured else "forced")
+            self._knowledge.settle(tuning, asked, source)
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:

@@ -309,7 +309,8 @@ class NewProblems:
             tuning.unverified = set(self._knowledge.stages[0])
         if stored and self._may_retry():
             tuning.plan_retries()
-        self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
+        source = getattr(tuning.search, "source", None) or "forced"
+        self._knowledge.settle(tuning, winner, "stored" if stored else source)
 
     def _share(self, tuning: Tuning) -> None:
         """Begin with the decision, or the search, of other selectors of the same functions."""

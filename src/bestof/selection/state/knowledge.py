@@ -243,8 +243,8 @@ class Knowledge:
             if winner is not None:
                 measured = winner != tuning.lone or tuning.search.winner == winner
                 measured = measured and bool(tuning.candidates[winner].samples)
-                usual = "measured" if measured else "only"
-                self.settle(tuning, winner, getattr(tuning.search, "source", usual))
+                source = getattr(tuning.search, "source", None)
+                self.settle(tuning, winner, source or ("measured" if measured else "only"))
         elif (
             self.tunings.get(tuning.problem) is tuning
         ):  # else it was published, and perhaps forgotten since
@@ -343,7 +343,7 @@ class Knowledge:
             self._save(tuning)
         for writer in LockWriter.active:
             record = tuning.record(self.name, host(), time.time())
-            writer.settled(self.name, problem_text(tuning.problem), source, record)
+            writer.settled(self.name, problem_text(tuning.problem), decision, record)
         self.publish(tuning)
         self.leave(tuning)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
+from bestof.selection.state.decision import Decision
 from bestof.selection.store.lock_file import export_records
 from bestof.selection.store.record import Pin, Record
 
 _UNDECIDED = "not settled"
-_ORDERED = "ordered, not measured"
 _ALONE = "only one alternative"
+_ORDERS = ("forced", "pinned")
+_REASONS = {"only": _ALONE, **dict.fromkeys(_ORDERS, "ordered, not measured")}
 
 
 class LockWriter:
@@ -31,17 +34,16 @@ class LockWriter:
         if (selector, problem) not in self._records:
             self._left_out[selector, problem] = _UNDECIDED
 
-    def settled(self, selector: str, problem: str, source: str, record: Record | None) -> None:
+    def settled(
+        self, selector: str, problem: str, decision: Decision, record: Record | None
+    ) -> None:
         """Note a decision. `record` is None if nothing was measured."""
-        key = selector, problem
-        decision = None if record is None else record.decision
-        evidence = () if record is None else record.evidence
-        measured = any(one.alternative == decision and one.samples for one in evidence)
-        if record is not None and measured:
-            self._records[key] = record
+        key, source = (selector, problem), decision.source
+        if record is not None and source not in _ORDERS and decision.seconds is not None:
+            self._records[key] = replace(record, decision=decision.alternative)
             self._left_out.pop(key, None)
         elif key not in self._records:
-            self._left_out[key] = _ALONE if source == "only" else _ORDERED
+            self._left_out[key] = _REASONS.get(source, _UNDECIDED)
 
     def text(self, pins: Sequence[Pin] = ()) -> str:
         """Return the text of the lock file, with the pins of the selectors that were met."""

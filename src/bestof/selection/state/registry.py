@@ -19,6 +19,7 @@ from bestof.selection.identity.version import has_code_of, places
 from bestof.selection.notice import warn
 from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, always
+from bestof.selection.policies.window import Window
 from bestof.selection.state import family
 from bestof.selection.state.forced_choice import orders
 from bestof.selection.state.lock import Lock, current_lock, read_lock, set_lock
@@ -85,6 +86,7 @@ class Defaults:
     """
 
     policy: Policy | None = None
+    window: Window | None = None  # the steps in which bestof's own selectors search
     store: Store | None = None
     store_named = False
     agreement: Agreement | None = None
@@ -181,9 +183,16 @@ def shared_policy() -> Policy | None:
     return Defaults.policy
 
 
-def unless_shared(own: Policy) -> Policy | None:
-    """Return the policy for one of bestof's own selectors; None if `use_policy` has set one."""
-    return own if Defaults.policy is None else None
+def windows() -> list[Window]:
+    """Return the windows of steps that are in force for the process."""
+    found = (Defaults.policy, Defaults.window)
+    return [one for one in found if isinstance(one, Window)]
+
+
+def count_step() -> None:
+    """Count one finished step of the program, for the windows of the process."""
+    for one in windows():
+        one.step()
 
 
 def use_store(store: Store | None) -> None:
@@ -261,7 +270,8 @@ def unmet_orders() -> list[str]:
     """Return a message for each order from outside that no selector of this process could obey.
 
     Orders come from BESTOF_FORCE, from a policy that fixes an alternative, and from pins. The list
-    is empty if the process has made no selector.
+    is empty if the process has made no selector. Windows of steps in a program without steps count
+    too.
     """
     if Defaults.last_number < 0:
         return []
@@ -277,6 +287,13 @@ def unmet_orders() -> list[str]:
             f"the policy fixed:{always(policy)} had no effect: no selector has an alternative of "
             "this name"
         )
+    unmet += [
+        f"the window of steps {one.start_step}-{one.stop_step} had no effect: the program counted "
+        "no step; step an optimizer of PyTorch while bestof.torch is enabled, or call "
+        "bestof.torch.step(), or Window.step() for selectors of your own"
+        for one in windows()
+        if one.steps == 0 and current_lock() is None
+    ]
     return unmet + _unmet_pins()
 
 
