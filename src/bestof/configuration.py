@@ -29,7 +29,9 @@ class Configuration:
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
         product: whether matrix products are chosen too. attention: whether attention is. without:
-        names of other operations that are left to PyTorch, such as "average pooling".
+        names of other operations that are left to PyTorch, such as "average pooling". locked: the
+        lock file whose decisions are taken, and nothing else; None for none. tuning_range: the
+        steps [start, stop) in which alternatives are tried; None for all.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -49,6 +51,8 @@ class Configuration:
     product: bool = True
     attention: bool = True
     without: tuple[str, ...] = ()
+    locked: str | None = None
+    tuning_range: tuple[int, int] | None = None
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -153,6 +157,14 @@ def _parse_names(value: object, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _parse_path(value: object, where: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise InvalidArgument(f"{where}: expected the path of a file; got {value!r}")
+    return str(os.fspath(value))
+
+
 def _parse_level(value: object, where: str) -> Accuracy:
     return parse_accuracy(value, where)
 
@@ -192,6 +204,16 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     return least, most
 
 
+def _parse_window(value: object, where: str) -> tuple[int, int] | None:
+    found = _parse_range(value, where)
+    if found is not None and found[0] == found[1]:
+        raise InvalidArgument(
+            f"{where}: the range is empty: alternatives are tried from step {found[0]} on, and no "
+            f"longer in step {found[1]}"
+        )
+    return found
+
+
 _FIELDS = {
     **{(section, "enable"): section for section in ("dataloader", "layout", "ranks")},
     ("threads", "fit"): "fit_threads",
@@ -208,6 +230,8 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "product": _parse_switch,
         "attention": _parse_switch,
         "without": _parse_names,
+        "locked": _parse_path,
+        "tuning_range": _parse_window,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -62,7 +62,8 @@ def _print(folder: Path, process: int, began: float) -> None:
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
     with suppress(OSError, ValueError, AttributeError, BestofError):
-        url, written = kept_in(report)
+        store, written = kept_in(report)
+        url = None if store is None else store.url
         width = terminal_width(sys.stderr)
         lines = summary_lines(report, torch, url, written=written, width=width)
         sys.stderr.write("\n".join(lines) + "\n")

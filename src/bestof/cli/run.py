@@ -21,6 +21,7 @@ from bestof.cli.after_import import after_import
 from bestof.cli.beside_times import BesideTimes
 from bestof.cli.course import course
 from bestof.cli.kept import named
+from bestof.cli.lock_options import LockOptions, add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
@@ -32,6 +33,8 @@ from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
 from bestof.selection.reports.report import Run
+from bestof.selection.reports.window_text import window_text
+from bestof.selection.state.lock import current_lock
 from bestof.view import terminal_width
 
 _EPILOG = """\
@@ -57,6 +60,10 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    configuration = None if options.config is None else parse_configuration(options.config)
+    if options.locked is None and configuration is not None:
+        options.locked = configuration.locked
+    locks = LockOptions.of(options)
     if options.policy is not None:
         selection.use_policy(selection.parse_policy(options.policy))
     if options.store is not None:
@@ -69,7 +76,6 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         _tell_all()
     report = None if options.report is None else ReportFile.at(options.report)
     told: list[str] = []  # lines behind the summary
-    configuration = None if options.config is None else parse_configuration(options.config)
     if options.recipe is None:
         tune = partial(_tune_torch, configuration, options.accuracy)
     elif options.config is not None or options.accuracy is not None:
@@ -79,11 +85,15 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         tune = partial(_apply, recipe.settings)
         told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
     beside = None if options.beside is None else BesideTimes(options.beside)
-    return partial(script.run, partial(_prepare, script, report, told, tune, beside))
+    run = partial(script.run, partial(_prepare, script, report, locks, told, tune, beside))
+    return partial(locks.status_of, run) if locks.strict else run
 
 
 # The options with a value. They are needed to find the script after them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe", "--beside")
+_VALUED = (
+    *("--report", "--store", "--policy", "--accuracy", "--config", "--recipe"),
+    *("--locked", "--write-lock", "--beside"),
+)
 
 
 def _tell_all() -> None:
@@ -134,19 +144,21 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="run one of N training steps by PyTorch alone, and compare the times",
     )
+    add_lock_options(parser)
     return parser
 
 
 def _prepare(
     script: Script,
     report: ReportFile | None,
+    locks: LockOptions,
     told: list[str],
     tune: Callable[[], None],
     beside: BesideTimes | None,
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    atexit.register(_finish, script.name, report, told, beside, os.getpid(), perf_counter())
+    atexit.register(_finish, script.name, report, locks, told, beside, os.getpid(), perf_counter())
 
     def begin() -> None:
         _note_modules_and(tune)
@@ -190,6 +202,9 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
             order_accuracy(accuracy)
     except Exception as error:  # the program must run even if bestof fails
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
+        lock = current_lock()
+        if lock is not None:  # `--strict` must not take it for success
+            lock.missing["PyTorch", "every operation"] = "it is not tuned, as said above"
 
 
 def _processor() -> str:
@@ -211,6 +226,7 @@ def _tells() -> bool:
 def _finish(
     name: str,
     file: ReportFile | None,
+    locks: LockOptions,
     told: list[str],
     beside: BesideTimes | None,
     process: int,
@@ -226,7 +242,7 @@ def _finish(
         sys.stdout.flush()
     try:
         told = [*told, *([] if beside is None else beside.lines())]
-        text = "\n".join([*_summary(name, file, began), *told])
+        text = "\n".join([*_summary(name, file, locks, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):
@@ -234,13 +250,15 @@ def _finish(
         sys.stderr.flush()
 
 
-def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
+def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: float) -> list[str]:
     seconds = perf_counter() - began
     run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
-    report = replace(selection.report_all(), run=run)
+    report = selection.report_all()
+    report = replace(report, run=replace(run, window=window_text(report)))
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
-    url, written = kept_in(report)
+    store, written = kept_in(report)
+    url = None if store is None else store.url
     width = terminal_width(sys.stderr)
     lines = summary_lines(report, torch, url, written=written, width=width)
     loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
@@ -249,6 +267,7 @@ def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
     layouts = sys.modules.get("bestof.torch.process.layout.interception")
     if layouts is not None:
         lines.extend(f"  {line}" for line in layouts.layout_lines())
+    lines.extend(f"  {line}" for line in locks.lines(store))
     if file is not None:
         try:
             file.write(report)

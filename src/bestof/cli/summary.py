@@ -10,6 +10,7 @@ from bestof.errors import StoreError
 from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
 from bestof.selection.reports.report import Report, Run
+from bestof.selection.store.protocol import Store
 from bestof.view.overview import run_lines, table_lines
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
@@ -42,8 +43,8 @@ class TorchSummary(Protocol):
     def threads(self) -> LoweredThreads | None: ...
 
 
-def kept_in(report: Report) -> tuple[str | None, bool]:
-    """Return the URL of the store, and whether it has all decisions; None if there is none.
+def kept_in(report: Report) -> tuple[Store | None, bool]:
+    """Return the store, and whether it has all decisions; None if there is none.
 
     The default store is not asked for if no selector was called: asking makes the file.
     """
@@ -51,7 +52,7 @@ def kept_in(report: Report) -> tuple[str | None, bool]:
         store = selection.shared_store() if report.selectors else None
     except StoreError:  # BESTOF_STORE is wrong; the first call has told it
         store = None
-    return (None, True) if store is None else (store.url, store.flush(_WRITE_SECONDS))
+    return store, store is None or store.flush(_WRITE_SECONDS)
 
 
 def summary_lines(
@@ -79,7 +80,9 @@ def summary_lines(
     if rows:
         lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
     facts = _facts(report, rows, torch)
-    if store is not None and not written:
+    if store is not None and store.startswith("lock:"):
+        facts.append(("locked to", f"{store.removeprefix('lock:')}: nothing is measured or kept"))
+    elif store is not None and not written:
         facts.append(("not kept", f"{store} is not written yet; the last try is at exit"))
     else:
         facts.append(("kept in", store or "this process only: the store is off"))
@@ -98,6 +101,8 @@ def _facts(
     if total.calls:
         facts.append(("saved", _saved(total, run)))
     facts.append(("tuning", _price(total, run)))
+    if run.window is not None:
+        facts.append(("window", run.window))
     if total.calls and total.trials:
         facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
     unsettled = sum(row.chosen is None for row in rows)

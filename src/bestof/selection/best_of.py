@@ -31,6 +31,7 @@ from bestof.selection.state.family import family_of
 from bestof.selection.state.forced_choice import forced
 from bestof.selection.state.journal import Entry, Journal, logging_trials
 from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.lock import Lock
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.timer import Timer
 
@@ -276,6 +277,10 @@ class BestOf(PaperInterface, HotPath):
     def asked_store(self) -> Store | None:
         """Return the store, or None if this selector has met no problem yet."""
         return self._knowledge.asked_store()
+
+    def meet_lock(self, lock: Lock) -> None:
+        """Let the lock of the process count its records that fit these alternatives."""
+        lock.meet(self.name, self._knowledge.alternatives)
 
     def print_as_table(self) -> None:
         """Print the report."""

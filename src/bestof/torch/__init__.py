@@ -8,6 +8,7 @@ from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.process.data_loading.tune import tune_dataloader
+from bestof.torch.process.steps import step
 from bestof.torch.summary import PassSummary, Summary, summary
 from bestof_autoload import resume
 
@@ -25,6 +26,7 @@ __all__ = [
     "optimize",
     "set_config",
     "sigmoid_focal_loss",
+    "step",
     "summary",
     "tune_dataloader",
 ]

@@ -20,7 +20,9 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
-from bestof.selection.state.registry import Defaults
+from bestof.selection.policies import Window
+from bestof.selection.state.lock import current_lock, set_lock
+from bestof.selection.state.registry import Defaults, use_lock
 from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
 from bestof.torch.ops import table
@@ -30,6 +32,7 @@ from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
+from bestof.torch.process.steps import count_steps
 from bestof.torch.process.threads import FittedThreads, Lowered
 
 
@@ -48,6 +51,7 @@ class _State:
     keeps_freed: bool = False  # what the allocator was told
     threads = FittedThreads()
     neighbours = Neighbours()
+    windows: ClassVar[dict[tuple[int, int], Window]] = {}
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
@@ -66,6 +70,7 @@ def enable(config: ConfigurationLike = None) -> None:
     Raises InvalidArgument for an unusable configuration, TorchError if PyTorch is too old.
     """
     configuration = _enabling(config)
+    _lock(configuration)
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
         _apply(threads=True)
@@ -91,6 +96,10 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     raises.
     """
     token, configuration = object(), _enabling(config)
+    if configuration.locked is not None:
+        raise InvalidArgument(
+            "config: kernel.locked: a lock holds for the whole process; pass it to enable()"
+        )
     with _State.lock:
         _State.blocks = (*_State.blocks, (token, configuration))
         _apply()
@@ -106,9 +115,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
-    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    "product": true, "attention": true, "without": [], "locked": null, "tuning_range": null},
+    "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader":
+    {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
+    {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
@@ -119,6 +129,12 @@ def set_config(config: ConfigurationLike) -> None:
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
     without: operations that are left to PyTorch, by the names of their selectors.
+    locked: a lock file. Every selector of the process takes the decisions in it, and measures
+        nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
+        are then, and ranks need no agreement.
+    tuning_range: [start, stop], steps of the program. Before them, PyTorch's own kernels answer; in
+        them, alternatives are tried; after them, the best so far is taken. Steps are those of
+        PyTorch's optimizers, or the calls of `step`.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -134,6 +150,7 @@ def set_config(config: ConfigurationLike) -> None:
     unreadable file.
     """
     configuration = EVERYTHING if config is None else _parsed(config)
+    _lock(configuration)
     if not configuration.enable:
         disable()
         with _State.lock:
@@ -198,6 +215,26 @@ def _enabling(config: ConfigurationLike) -> Configuration:
     return configuration
 
 
+def _lock(configuration: Configuration) -> None:
+    """Lock the process, if the configuration says so, before anything else is changed.
+
+    Raises InvalidArgument if the lock has records of PyTorch's operations, and none of them fits.
+    """
+    path, before = configuration.locked, current_lock()
+    lock = before if path is None else use_lock(path)
+    if lock is None or not configuration.enable:
+        return
+    make_overrides()
+    fit, every = lock.fitting(one.selector.name for one in operation_overrides())
+    if every and not fit:
+        set_lock(before)
+        raise InvalidArgument(
+            f"the lock {lock.path}: 0 of its {every} records of PyTorch's operations fit: it was "
+            "written with another version of PyTorch or of bestof; write it again by `bestof run "
+            "--write-lock FILE script.py`"
+        )
+
+
 def _apply(*, threads: bool = False) -> None:
     """Make it so: the block that was entered last decides, or else `enable`.
 
@@ -212,6 +249,8 @@ def _apply(*, threads: bool = False) -> None:
         if not Defaults.store_named:
             import_default_store()
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
+        count_steps()
+        Defaults.window = _window(wanted)
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
         for one in overrides():
@@ -223,9 +262,10 @@ def _apply(*, threads: bool = False) -> None:
         if threads and _State.everywhere is not None:
             _fit_threads(_State.everywhere.fit_threads)
             _watch_neighbours(_State.everywhere.watch_neighbours)
-        follow(_bounds(wanted))
-        tune_layouts(wanted.layout)
-        _agree(wanted.ranks)
+        measures = current_lock() is None  # loaders, layouts and the agreement of ranks do
+        follow(_bounds(wanted) if measures else None)
+        tune_layouts(wanted.layout and measures)
+        _agree(wanted.ranks and measures)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -252,12 +292,15 @@ def _tell_left_out() -> None:
 
 
 def _remove_all() -> None:
+    Defaults.window = None
     for one in overrides():
         one.remove()
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)
     only = _State.without_kernels
+    if current_lock() is not None:
+        only = None
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
     _agree(False)
@@ -267,6 +310,12 @@ def _agree(wanted: bool) -> None:
     if wanted and _State.agreement is None:
         _State.agreement = Agreement()
     Defaults.agreement = _State.agreement if wanted else None
+
+
+def _window(configuration: Configuration) -> Window | None:
+    """Return the window of a configuration. It goes on where an earlier one of its steps was."""
+    steps = configuration.tuning_range
+    return None if steps is None else _State.windows.setdefault(steps, Window(*steps))
 
 
 def _bounds(configuration: Configuration) -> Bounds | None:

@@ -78,8 +78,8 @@ def step(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 def assert_same(got: Any, expected: Any) -> None:
     """Equal within the largest error that any alternative promises (5e-5 of the rms, Winograd
-    F(4)), in float64 within what sums in another order come to, in 16 bits within a unit in
-    the last place for each of the six convolutions between an input and a gradient; shapes, dtypes and
+    F(4)), in float64 within what sums in another order come to, in 16 bits within a unit in the
+    last place for each of the six convolutions between an input and a gradient; shapes, dtypes and
     strides equal."""
     if not isinstance(expected, Tensor):
         assert type(got) is type(expected)

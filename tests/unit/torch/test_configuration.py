@@ -63,6 +63,11 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
         ({"kernel": {"packed_mib": -1}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": {"packed_mib": True}}, "kernel.packed_mib: expected a whole number"),
+        ({"kernel": {"locked": ""}}, "kernel.locked: expected the path of a file; got ''"),
+        ({"kernel": {"locked": 3}}, "kernel.locked: expected the path of a file; got 3"),
+        ({"kernel": {"locked": "no/such.lock"}}, "cannot read the lock file 'no/such.lock'"),
+        ({"kernel": {"tuning_range": [1]}}, "kernel.tuning_range: expected two whole numbers"),
+        ({"kernel": {"tuning_range": [3, 3]}}, "kernel.tuning_range: the range is empty: alter"),
         ({"kernel": []}, "kernel: expected a dict; got list"),
         ({"memory": {"keep_freed": 0}}, "memory.keep_freed: expected true or false; got 0"),
         (
@@ -129,6 +134,18 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{"layout": {"enable": true}}', encoding="utf-8-sig")
     assert parse_configuration(file).layout
+
+
+def test_paddlepaddles_dict_is_accepted_as_it_stands(tmp_path: Path) -> None:
+    paddles = {
+        "kernel": {"enable": True, "tuning_range": [1, 10]},
+        "layout": {"enable": True},
+        "dataloader": {"enable": True, "tuning_steps": 100},
+    }
+    (tmp_path / "paddle.json").write_text(json.dumps(paddles))
+    for config in (paddles, tmp_path / "paddle.json"):
+        parsed = parse_configuration(config)
+        assert (parsed.tuning_range, parsed.layout, parsed.tuning_steps) == ((1, 10), True, 100)
 
 
 def test_settings_that_start_processes_are_off_by_default() -> None:

@@ -373,7 +373,9 @@ class Chooser:
             # was decided.
             decided = winner is not None and not getattr(tuning.search, "cut_off", False)
             measured = decided and tuning.candidates[asked].samples
-            self._knowledge.settle(tuning, asked, "measured" if measured else "forced")
+            source = getattr(tuning.search, "source", None)
+            source = source or ("measured" if measured else "forced")
+            self._knowledge.settle(tuning, asked, source)
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:

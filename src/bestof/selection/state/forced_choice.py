@@ -24,16 +24,19 @@ class ForcedChoice:
     alternative: str
     source: Literal["forced", "pinned"]
 
-    def refused(self, reason: str) -> str:
-        """Return the warning for an order that is not obeyed. It says how to withdraw the order."""
+    def refused(self, reason: str, instead: str) -> str:
+        """Return the warning for an order that is not obeyed. It says how to withdraw the order.
+
+        instead: what bestof does.
+        """
         remedy = (
             "change BESTOF_FORCE"
             if self.source == "forced"
             else "remove the pin with `bestof store unpin`"
         )
         return (
-            f"{self.alternative!r} is {self.source}, but {reason}; bestof searches for the fastest "
-            f"alternative instead; {remedy}"
+            f"{self.alternative!r} is {self.source}, but {reason}; bestof {instead} instead; "
+            f"{remedy}"
         )
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:

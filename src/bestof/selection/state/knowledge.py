@@ -22,6 +22,7 @@ from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
 from bestof.selection.state.family import Family, SharedSearch
 from bestof.selection.state.journal import DecisionEntry, Journal
+from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.savings import Savings
 from bestof.selection.state.tuning import Tuning
@@ -170,6 +171,9 @@ class Knowledge:
         ahead = self._asks_ahead and not tuning.awaits_store and not self.family.is_shared
         tuning.asks_ahead = ahead and bool(getattr(tuning.search, "asks_ahead", False))
         self.tunings[tuning.problem] = tuning
+        if tuning.decision is None:
+            for writer in LockWriter.active:
+                writer.opened(self.name, problem_text(tuning.problem))
 
     def searches(self) -> dict[Hashable, Tuning]:
         """Return the searches under way, without problems that are settled but stay here."""
@@ -239,7 +243,8 @@ class Knowledge:
             if winner is not None:
                 measured = winner != tuning.lone or tuning.search.winner == winner
                 measured = measured and bool(tuning.candidates[winner].samples)
-                self.settle(tuning, winner, "measured" if measured else "only")
+                source = getattr(tuning.search, "source", None)
+                self.settle(tuning, winner, source or ("measured" if measured else "only"))
         elif (
             self.tunings.get(tuning.problem) is tuning
         ):  # else it was published, and perhaps forgotten since
@@ -336,6 +341,9 @@ class Knowledge:
             )
         if tuning.unsaved:
             self._save(tuning)
+        for writer in LockWriter.active:
+            record = tuning.record(self.name, host(), time.time())
+            writer.settled(self.name, problem_text(tuning.problem), decision, record)
         self.publish(tuning)
         self.leave(tuning)
 

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
+from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
@@ -109,6 +110,11 @@ def _check_arguments(
     if memory not in (None, "eager") and not whole:
         raise InvalidArgument(
             f"optimize: memory: expected 'eager', a whole number of MiB, or None; got {memory!r}"
+        )
+    if memory is not None and current_lock() is not None:
+        raise InvalidArgument(
+            "optimize: memory: algorithms are weighed by their measured times, and a locked run "
+            "measures nothing; leave memory out, or load a saved plan"
         )
     if memory is not None and not tune:
         raise InvalidArgument(

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any, BinaryIO, Literal, cast
@@ -20,6 +21,7 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy
 from bestof.entries import entries
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
+from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file.plan_file import read_plan, write_plan
@@ -339,8 +341,10 @@ class OptimizedModel(nn.Module):
             torch.autocast("cpu", enabled=False),
         ):
             made = self._plan(leaves, spec)
+        # In a locked run, no time decides which shapes are planned: only how often they come back.
+        seconds = perf_counter() - start if current_lock() is None else inf
         with self._book:
-            self.admission.planned(self._key(leaves, spec), perf_counter() - start)
+            self.admission.planned(self._key(leaves, spec), seconds)
         return made
 
     def keep(self, planned: Planned, fixed: bool = False) -> None:

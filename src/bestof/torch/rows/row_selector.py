@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection import Alternative, BestOf, UnlessShared
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.device import CPU
@@ -60,7 +60,7 @@ class RowSelector:
             check=self.verifier,
             on_event=self._listen,
             timer=operation.device.timer,
-            policy=unless_shared(operation.race),
+            policy=UnlessShared(operation.race),
             neighbours=operation.neighbours(),
             patience=operation.patience,
             max_searches=SEARCHES,

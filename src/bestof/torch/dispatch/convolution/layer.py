@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection import Alternative, BestOf, UnlessShared
 from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.dispatch.call_counts import CallCounts
@@ -268,7 +268,7 @@ class ConvolutionLayer:
             lambda layer, *_: layer,
             check=LayerVerifier(SHARED, self._originals),
             on_event=self._listen,
-            policy=unless_shared(RACE),
+            policy=UnlessShared(RACE),
             neighbours=Neighbourhood[Any](lambda layer: layer.convolution, lambda layer: layer[1:]),
             patience=PATIENCE,
             max_searches=SEARCHES,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
@@ -190,7 +190,7 @@ def selector() -> BestOf:
             for row in table().values()
         ],
         lambda step: step.problem,
-        policy=unless_shared(_POLICY),
+        policy=UnlessShared(_POLICY),
         neighbours=neighbourhood(),
     )
 

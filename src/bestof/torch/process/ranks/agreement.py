@@ -17,7 +17,7 @@ from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state.registry import AgreeingSelector
 from bestof.torch.process.ranks.agreed_search import AgreedPolicy
 from bestof.torch.process.ranks.courier import Courier, KeyValueStore
-from bestof.torch.process.ranks.steps import count_steps, steps
+from bestof.torch.process.steps import count_steps, steps
 
 PREFIX = "bestof/ranks/3"
 """The number is that of the protocol: ranks of another protocol have a log of their own."""
