@@ -13,7 +13,7 @@ from bestof.entries import entries
 from bestof.selection.hot_path import Winner
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
-from bestof.selection.identity.problem import problem_text
+from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
@@ -88,6 +88,7 @@ class Knowledge:
         )
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
+        self._remembered: dict[str, Record] = {}  # from before the alternatives changed
         self._max_problems = max_problems
         self.family = family
         self.lock = family.lock
@@ -319,6 +320,7 @@ class Knowledge:
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
+        self._remembered.pop(tuning.key or "", None)
         self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
         best = decision.seconds
@@ -407,7 +409,8 @@ class Knowledge:
 
         Evidence that an earlier bestof has kept under a former version gets the present one.
         """
-        record = self.stored.load(key)
+        record = None if key is None else self._remembered.get(key)
+        record = record or self.stored.load(key)
         if record is None or {one.version for one in record.evidence}.issubset(self.versions):
             return record
         evidence = []
@@ -433,6 +436,30 @@ class Knowledge:
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
             self._save(tuning)
+
+    def succeed(self, earlier: Knowledge) -> None:
+        """Begin with what a selector has learnt before its alternatives changed.
+
+        Each problem is opened again at its next call, with its evidence, as in a new process with a
+        store. Called with the lock of `earlier` held.
+        """
+        for tuning in list(earlier.tunings.values()):
+            earlier._keep(tuning)
+            record = tuning.record(self.name, host(), time.time())
+            if record is not None:
+                self._remembered[record.problem] = record
+        for problem, decision in earlier.decisions.items():
+            key = canonical(problem)
+            if key is not None:
+                name = None if decision.is_ordered else decision.alternative
+                known = (self.name, key, host(), name, decision.evidence, time.time())
+                self._remembered[key] = Record(*known)
+        retired = earlier._retired
+        for problem, winner in earlier.winners():
+            retired = retired.after(winner, earlier.decisions.get(problem))
+        self._retired = retired
+        self.trials, self.trial_seconds = earlier.trials, earlier.trial_seconds
+        self.loss_seconds, self.course = earlier.loss_seconds, earlier.course
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""
