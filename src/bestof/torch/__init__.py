@@ -7,6 +7,7 @@ from bestof.torch.ops.norm.frozen_norm import frozen_batch_norm
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.process.data_loading.tune import tune_dataloader
+from bestof.torch.rows.register import register, unregister
 from bestof.torch.summary import PassSummary, Summary, summary
 from bestof_autoload import resume
 
@@ -21,10 +22,12 @@ __all__ = [
     "load",
     "optim",
     "optimize",
+    "register",
     "set_config",
     "sigmoid_focal_loss",
     "summary",
     "tune_dataloader",
+    "unregister",
 ]
 
 resume()  # this import may have been the first one of PyTorch, in a process with BESTOF=on

@@ -19,11 +19,10 @@ class OperationVerifier(RowVerifier):
     def __init__(self, operation: Operation[Any], original: Original) -> None:
         super().__init__(operation.rows[0].name)
         self._operation, self._original = operation, original
-        self._rows = {row.name: row for row in operation.rows}
 
     def run(self, alternative: str, _stage: int, args: tuple[Any, ...]) -> Any:
         """Return what a row computes."""
-        return self._rows[alternative].function(self._original, *args)
+        return self._operation.row(alternative).function(self._original, *args)
 
     def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
         """Return the tensors of a call."""
@@ -39,5 +38,5 @@ class OperationVerifier(RowVerifier):
         self, alternative: str, _stage: int, args: tuple[Any, ...], expected: Any, got: Any
     ) -> Finding:
         """Return which of two results is wrong."""
-        row = self._rows[alternative]
+        row = self._operation.row(alternative)
         return self._operation.compare(row, self._original, args, expected, got)
