@@ -23,6 +23,7 @@ from bestof.selection.notice import warn
 from bestof.selection.state.registry import Defaults
 from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
+from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.ops import table
 from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
@@ -31,6 +32,7 @@ from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
 from bestof.torch.process.threads import FittedThreads, Lowered
+from bestof.torch.rows.offer import Offer, check_offer, make_offer, only_pytorch
 
 
 class _State:
@@ -106,7 +108,8 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
+    "product": true, "attention": true, "only": ["im2row"], "without": [],
+    "skip_modules": []}, "memory": {"keep_freed": true},
     "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
     500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
@@ -119,7 +122,12 @@ def set_config(config: ConfigurationLike) -> None:
     pooling: choose for maximum and average pooling too. Their results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
-    without: operations that are left to PyTorch, by the names of their selectors.
+    only: the rows that are tried, by their names in reports, wherever they can run. PyTorch's own
+        kernels stay, and race with them. All rows by default.
+    without: rows that are never tried, and operations that are left to PyTorch, by their names in
+        reports. Plans that are made from now on obey `only` and `without` too.
+    skip_modules: patterns of names of modules, as in `model.named_modules()`, such as "layer1.*".
+        PyTorch computes their calls and gradients. Plans and compiled models have no modules.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -167,13 +175,7 @@ def lowered_threads() -> Lowered | None:
 def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
-    known = [one.name for one in table.OPERATIONS]
-    for name in configuration.without:
-        if name not in known:
-            raise InvalidArgument(
-                f"config: kernel.without: there is no operation {name!r}; expected one of "
-                f"{', '.join(map(repr, known))}"
-            )
+    check_offer(Offer(configuration.only, configuration.without), table.OPERATIONS)
     return configuration
 
 
@@ -199,6 +201,8 @@ def _apply(*, threads: bool = False) -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
+        _offer(Offer(wanted.only, wanted.without))
+        SKIPPED_MODULES.skip(wanted.skip_modules)
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
@@ -226,6 +230,15 @@ def left_out() -> dict[str, str]:
     return {name: why for name, why in found.items() if why is not None}
 
 
+def _offer(offer: Offer) -> None:
+    """Choose among these rows. Say once if `only` leaves PyTorch's own kernels alone."""
+    make_offer(offer)
+    names = ", ".join(only_pytorch(table.OPERATIONS, offer))
+    if names and names not in _State.told:
+        _State.told.add(names)
+        warn(f"kernel.only leaves nothing but PyTorch's own kernels for these operations: {names}")
+
+
 def _tell_left_out() -> None:
     """Warn once of operations that stay PyTorch's own, for each reason."""
     found = left_out()
@@ -242,6 +255,10 @@ def _tell_left_out() -> None:
 def _remove_all() -> None:
     for one in overrides():
         one.remove()
+    _offer(Offer())
+    for part in operation_overrides():
+        part.choose_offered()
+    SKIPPED_MODULES.skip(())
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)

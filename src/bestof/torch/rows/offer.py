@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
+from bestof.errors import InvalidArgument
+from bestof.selection import BestOf
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
+
+SHARED_IM2ROW = "shared im2row"
+"""The alternative for a whole layer that has no row in a pass; see dispatch/convolution."""
 
 
 class Offer(NamedTuple):
@@ -36,16 +43,57 @@ class Offered(NamedTuple):
 
 class _Process:
     offer = Offer()
+    asking: ClassVar[WeakSet[BestOf]] = WeakSet()
 
 
 def make_offer(offer: Offer) -> None:
-    """Let the selectors that are made from now on have these rows; ask present ones again."""
+    """Offer these rows from now on. Each `RowSelector` asks when it is made or told to."""
+    if offer == _Process.offer:
+        return
     _Process.offer = offer
+    for selector in list(_Process.asking):
+        selector.choose_among(selector.alternatives)
+
+
+def asks(selector: BestOf) -> BestOf:
+    """Return a selector of other alternatives than rows, whose `supports` ask `is_offered`.
+
+    It opens its problems again when the offer changes.
+    """
+    _Process.asking.add(selector)
+    return selector
+
+
+def check_offer(offer: Offer, operations: Sequence[Operation[Any]]) -> None:
+    """Raise InvalidArgument for a name that no row, or for `without` no operation, has."""
+    rows = {row.name for one in operations for row in one.rows} | {SHARED_IM2ROW}
+    firsts = {one.rows[0].name for one in operations}
+    for name in offer.only:
+        _check(f"config: kernel.only: there is no row {name!r}", name, rows)
+    for name in offer.without:
+        if name in firsts:
+            raise InvalidArgument(
+                f"config: kernel.without: {name!r} is PyTorch's own kernel, which always stays"
+            )
+        known = rows.union(one.name for one in operations)
+        _check(f"config: kernel.without: there is no operation or row {name!r}", name, known)
+
+
+def _check(told: str, name: str, known: set[str]) -> None:
+    if name not in known:
+        nearest = get_close_matches(name, sorted(known), 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else "see `bestof bench operation`"
+        raise InvalidArgument(f"{told}; {hint}")
 
 
 def is_offered(name: str) -> bool:
-    """Return whether a row, or an operation, of this name is left in at present."""
+    """Return whether rows of this name are left in at present."""
     return _Process.offer.has(name)
+
+
+def is_out(operation: str) -> bool:
+    """Return whether an operation of this name is left to PyTorch as a whole."""
+    return operation in _Process.offer.without
 
 
 def is_chosen_for(operation: Operation[Any]) -> bool:
