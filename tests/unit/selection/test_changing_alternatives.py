@@ -73,6 +73,30 @@ def test_removing_a_loser_keeps_the_decision(program: Program) -> None:
     assert (selector.chosen((1,)), selector.trials) == ("c", trials)
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+def test_one_that_comes_back_has_its_evidence(program: Program, store: MemoryStore | None) -> None:
+    c = ("c", program.function("c", 1.0))
+    selector = settled(program, store=store)
+    b = selector.alternatives[1]
+    selector.add(c)
+    for _ in range(CALLS):
+        selector(1)
+    trials = selector.trials
+    selector.remove("c")
+    selector(1)
+    selector.add(c)
+    selector(1)
+    assert (selector.chosen((1,)), selector.trials) == ("c", trials)
+    selector.remove("c")
+    selector.remove("b")
+    selector(1)
+    assert selector.chosen((1,)) == "a"
+    selector.add(c)
+    selector.add(b)
+    selector(1)
+    assert (selector.chosen((1,)), selector.trials) == ("c", trials)
+
+
 def test_figures_and_the_store_go_on(program: Program) -> None:
     store = MemoryStore()
     selector = settled(program, store=store)
