@@ -15,6 +15,7 @@ from bestof.torch.ops import table
 from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.operation import Operands, Operation
 from bestof.torch.ops.row import Row
+from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.operand_guard import OperandGuard
 from bestof.torch.rows.row_selector import row_selector
 from bestof.torch.rows.row_verifier import kind_of
@@ -58,6 +59,7 @@ def check_alternative(
     Returns what was checked. Raises AssertionError with all that failed, InvalidArgument for an
     unknown name.
     """
+    load_entry_points()
     found = table.named(operation, "check_alternative")
     row = _row_of(found, alternative)
     given = found.examples() if problems is None else problems

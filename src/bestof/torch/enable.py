@@ -32,6 +32,7 @@ from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
 from bestof.torch.process.threads import FittedThreads, Lowered
+from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.offer import Offer, check_offer, make_offer, only_pytorch
 
 
@@ -142,7 +143,7 @@ def set_config(config: ConfigurationLike) -> None:
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
     unreadable file.
     """
-    configuration = EVERYTHING if config is None else _parsed(config)
+    configuration = _parsed(EVERYTHING if config is None else config)
     if not configuration.enable:
         disable()
         with _State.lock:
@@ -175,6 +176,7 @@ def lowered_threads() -> Lowered | None:
 def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
+    load_entry_points()  # the names of their rows may stand in it
     check_offer(Offer(configuration.only, configuration.without), table.OPERATIONS)
     return configuration
 

@@ -12,6 +12,7 @@ from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.rows.entry_points import load_entry_points
 
 Memory = int | Literal["eager"] | None
 
@@ -55,6 +56,7 @@ def optimize(
     differ by more than rounding explains. InvalidArgument for arguments that cannot be used.
     """
     _check_arguments(model, example_inputs, accuracy, tune, memory, check_weights, shapes)
+    load_entry_points()
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy, check_weights)
@@ -72,6 +74,7 @@ def load(file: str | Path | BinaryIO) -> OptimizedModel:
 
     No code is read from the file. TorchError for files that are no plans, or damaged.
     """
+    load_entry_points()
     return OptimizedModel.from_file(file)
 
 
