@@ -17,7 +17,7 @@ from bestof.torch.ops.operation import Operands, Operation
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.operand_guard import OperandGuard
-from bestof.torch.rows.row_selector import row_selector
+from bestof.torch.rows.row_selector import original_of
 from bestof.torch.rows.row_verifier import kind_of
 
 _Arguments = tuple[Any, ...]
@@ -172,7 +172,7 @@ def _wrong(operation: Operation[Any], row: Row[Any], arguments: _Arguments) -> l
     """
     if operation.least and any(_is_number(one) and not one.numel() for one in arguments):
         return None  # C++ leaves it to PyTorch, and no row is asked
-    original = row_selector(operation).original
+    original = original_of(operation)
     level = DEFAULT_ACCURACY if allows(DEFAULT_ACCURACY, row.accuracy) else row.accuracy
     call = operation.call(level, *arguments)
     if call is None or not row.can_run(call.problem):

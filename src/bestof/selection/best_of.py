@@ -229,16 +229,14 @@ class BestOf(PaperInterface, HotPath):
                 "while passes are open; make another selector"
             )
 
-    def choose_among(self, alternatives: Sequence[Any], policy: Policy | None = None) -> None:
+    def choose_among(self, alternatives: Sequence[Any], **changed: Any) -> None:
         """Choose among these alternatives from now on, by what is known of them.
 
-        policy: the new policy of the selector; None for the present one. Passes of a group that
-        are open meanwhile are answered as if they had never begun.
+        changed: other arguments of the selector, such as its policy. Passes of a group that are
+        open meanwhile are answered as if they had never begun.
         """
         with self._knowledge.lock:
-            given = {**self._arguments(), "alternatives": alternatives}
-            if policy is not None:
-                given["policy"] = policy
+            given = {**self._arguments(), "alternatives": alternatives, **changed}
             settings = parse_settings(**given)
             self._given = given
             self._connect(settings, given["neighbours"], self._knowledge)

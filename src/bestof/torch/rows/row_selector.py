@@ -71,7 +71,8 @@ class RowSelector:
             if found == self._offered:
                 return
             self._offered = found
-            self.selector.choose_among(self._alternatives(), unless_shared(self._race()))
+            policy = unless_shared(self._race())
+            self.selector.choose_among(self._alternatives(), policy=policy)
         for listener in self.listeners:
             listener()
 
@@ -123,6 +124,14 @@ def renew_selector(operation: Operation[Any]) -> None:
     found = _made(operation)
     if found is not None:
         found.choose_offered()
+
+
+def original_of(operation: Operation[Any]) -> Any:
+    """Return PyTorch's own kernels of an operation, as its rows take them; makes no selector."""
+    found = _made(operation)
+    if found is not None:
+        return found.original
+    return operation.original(kernels_of(operation.operators, operation.device.key))
 
 
 def _made(operation: Operation[Any]) -> RowSelector | None:
