@@ -286,6 +286,19 @@ def test_a_row_that_raises_later_leaves_a_plan_whole() -> None:
     assert len(told) == 1
 
 
+@pytest.mark.usefixtures("fixed")
+def test_a_row_may_be_taken_out_while_it_runs() -> None:
+    def mine(pytorch: Any, _problem: Any, x: Tensor) -> Any:
+        bt.unregister("silu", "mine")
+        return pytorch(x)
+
+    expected = F.silu(X)
+    bt.register("silu", "mine", mine)
+    bt.enable()
+    assert torch.equal(F.silu(X), expected)
+    assert "mine" not in row_selector(table.named("silu", "")).selector.alternative_names
+
+
 def test_rows_are_measured() -> None:
     spy = Spy("silu")
     bt.register("silu", "mine", spy)

@@ -44,7 +44,7 @@ class RowSelector:
         self.kernels = kernels_of(operation.operators, operation.device.key)
         self.original: Any = operation.original(self.kernels)
         self.rows: dict[str, Row[Any]] = {}
-        self.verifier = OperationVerifier(operation, self.original)
+        self.verifier = OperationVerifier(operation, self.original, self.rows)
         self.listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._offered = offered(operation)
