@@ -28,10 +28,13 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
-        product: whether matrix products are chosen too. attention: whether attention is. without:
-        names of other operations that are left to PyTorch, such as "average pooling". locked: the
-        lock file whose decisions are taken, and nothing else; None for none. tuning_range: the
-        steps [start, stop) in which alternatives are tried; None for all.
+        product: whether matrix products are chosen too. attention: whether attention is. only:
+        names of rows, such as "native winograd4", which are tried beside PyTorch's own, and no
+        others; all if there are none. without: names of rows that are never tried, and of
+        operations that are left to PyTorch, such as "average pooling". skip_modules: patterns of
+        the names of modules whose calls are left to PyTorch, such as "layer1.*". locked: the lock
+        file whose decisions are taken, and nothing else; None for none. tuning_range: the steps
+        [start, stop) in which alternatives are tried; None for all.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -50,9 +53,11 @@ class Configuration:
     pooling: bool = True
     product: bool = True
     attention: bool = True
+    only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     locked: str | None = None
     tuning_range: tuple[int, int] | None = None
+    skip_modules: tuple[str, ...] = ()
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -153,7 +158,7 @@ def _parse_switch(value: object, where: str) -> bool:
 
 def _parse_names(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise InvalidArgument(f"{where}: expected a list of names of operations; got {value!r}")
+        raise InvalidArgument(f"{where}: expected a list of names; got {value!r}")
     return tuple(value)
 
 
@@ -163,6 +168,16 @@ def _parse_path(value: object, where: str) -> str | None:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise InvalidArgument(f"{where}: expected the path of a file; got {value!r}")
     return str(os.fspath(value))
+
+
+def _parse_only(value: object, where: str) -> tuple[str, ...]:
+    found = _parse_names(value, where)
+    if not found:
+        raise InvalidArgument(
+            f"{where}: expected at least one name; got none; use ['as is'] for PyTorch's own "
+            "kernels alone"
+        )
+    return found
 
 
 def _parse_level(value: object, where: str) -> Accuracy:
@@ -229,9 +244,11 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "pooling": _parse_switch,
         "product": _parse_switch,
         "attention": _parse_switch,
+        "only": _parse_only,
         "without": _parse_names,
         "locked": _parse_path,
         "tuning_range": _parse_window,
+        "skip_modules": _parse_names,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -135,11 +135,8 @@ class BestOf(PaperInterface, HotPath):
         self.get_problem_size = get_problem_size
         self.journal = Journal(listener=logging_trials(name, on_event))
         self._connect(settings, neighbours)
-        self.alternatives = list(alternatives)
-        self.alternative_names = tuple(settings.names)
-        self.versions = self._knowledge.versions
+        self._list(alternatives, settings)
         self.number = 0
-        self.total_alternatives = len(settings.alternatives)
         self.total_rounds = settings.paper.rounds
         self.pruning_speedup = settings.paper.pruning_speedup
         self.prune_after_round = settings.paper.prune_after_round
@@ -149,7 +146,16 @@ class BestOf(PaperInterface, HotPath):
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
         registry.register(self)
 
-    def _connect(self, settings: Settings, neighbours: Neighbours | None) -> None:
+    def _list(self, alternatives: Sequence[Any], settings: Settings) -> None:
+        """Set the attributes that tell what is chosen among."""
+        self.alternatives = list(alternatives)
+        self.alternative_names = tuple(settings.names)
+        self.versions = self._knowledge.versions
+        self.total_alternatives = len(settings.alternatives)
+
+    def _connect(
+        self, settings: Settings, neighbours: Neighbours | None, earlier: Knowledge | None = None
+    ) -> None:
         """Make the parts, and set the attributes that the hot path reads and calls."""
         guard, choice = settings.guard, settings.choice
         knowledge = self._knowledge = Knowledge(
@@ -164,6 +170,8 @@ class BestOf(PaperInterface, HotPath):
             plain=guard.is_plain,
             family=family_of(self.name, *settings.manner),
         )
+        if earlier is not None:
+            knowledge.succeed(earlier)
         self._watch = DriftWatch(knowledge, choice, guard.clock)
         new_problems = NewProblems(
             knowledge,
@@ -181,6 +189,59 @@ class BestOf(PaperInterface, HotPath):
         long_way = Chooser(knowledge, guard, new_problems).answer
         self._long_way = long_way  # type: ignore[method-assign]  # on purpose, as said
         self._sampled = self._watch.sampled  # type: ignore[method-assign]  # on purpose, as said
+
+    # Alternatives at run time
+
+    def add(self, alternative: Any) -> None:
+        """Choose among one more alternative from now on: an `Alternative` or (name, function).
+
+        Each problem is searched again at its next call, and keeps its evidence: only the new
+        alternative needs trials. A call that runs meanwhile in another thread ends as it began.
+        A problem without a text (see `canonical`) has no evidence to keep, and is searched anew.
+        Raises InvalidArgument, before anything is changed, if the name is taken, or for a group,
+        whose open passes would be lost.
+        """
+        self._check_plain("add")
+        self.choose_among([*self.alternatives, alternative])
+
+    def remove(self, name: str) -> None:
+        """Choose among all other alternatives from now on.
+
+        A problem that had chosen this alternative takes the best of the others by their evidence
+        at its next call, or goes on with its search if that does not decide. Other problems keep
+        their decisions. Raises InvalidArgument, before anything is changed, if there is no such
+        alternative, for the first one, which is the reference, and for a group.
+        """
+        self._check_plain("remove")
+        names = self.alternative_names
+        if name not in names[1:]:
+            why = "the first one is the reference, and stays" if name in names else "there is none"
+            raise InvalidArgument(
+                f"BestOf({self.name!r}): remove: expected one of "
+                f"{', '.join(map(repr, names[1:])) or 'none'}; got {name!r}: {why}"
+            )
+        place = names.index(name)
+        self.choose_among([one for k, one in enumerate(self.alternatives) if k != place])
+
+    def _check_plain(self, asked: str) -> None:
+        if self._stage_count:
+            raise InvalidArgument(
+                f"BestOf({self.name!r}): {asked}: its alternatives are groups, which cannot change "
+                "while passes are open; make another selector"
+            )
+
+    def choose_among(self, alternatives: Sequence[Any], **changed: Any) -> None:
+        """Choose among these alternatives from now on, by what is known of them.
+
+        changed: other arguments of the selector, such as its policy. Passes of a group that are
+        open meanwhile are answered as if they had never begun.
+        """
+        with self._knowledge.lock:
+            given = {**self._arguments(), "alternatives": alternatives, **changed}
+            settings = parse_settings(**given)
+            self._given = given
+            self._connect(settings, given["neighbours"], self._knowledge)
+            self._list(alternatives, settings)
 
     # Reports and control
 

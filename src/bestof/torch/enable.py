@@ -25,6 +25,7 @@ from bestof.selection.state.lock import current_lock, set_lock
 from bestof.selection.state.registry import Defaults, use_lock
 from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
+from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.ops import table
 from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
@@ -34,6 +35,8 @@ from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
 from bestof.torch.process.steps import count_steps
 from bestof.torch.process.threads import FittedThreads, Lowered
+from bestof.torch.rows.entry_points import load_entry_points
+from bestof.torch.rows.offer import Offer, check_offer, make_offer, only_pytorch
 
 
 class _State:
@@ -115,10 +118,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": [], "locked": null, "tuning_range": null},
-    "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader":
-    {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
-    {"enable": true}, "ranks": {"enable": true}}`.
+    "product": true, "attention": true, "only": ["im2row"], "without": [], "skip_modules": [],
+    "locked": null, "tuning_range": null}, "memory": {"keep_freed": true}, "threads": {"fit": true,
+    "neighbours": true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30,
+    "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
@@ -128,7 +131,12 @@ def set_config(config: ConfigurationLike) -> None:
     pooling: choose for maximum and average pooling too. Their results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
-    without: operations that are left to PyTorch, by the names of their selectors.
+    only: the rows that are tried, by their names in reports, wherever they can run. PyTorch's own
+        kernels stay, and race with them. All rows by default.
+    without: rows that are never tried, and operations that are left to PyTorch, by their names in
+        reports. Plans that are made from now on obey `only` and `without` too.
+    skip_modules: patterns of names of modules, as in `model.named_modules()`, such as "layer1.*".
+        PyTorch computes their calls and gradients. Plans and compiled models have no modules.
     locked: a lock file. Every selector of the process takes the decisions in it, and measures
         nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
         are then, and ranks need no agreement.
@@ -149,7 +157,7 @@ def set_config(config: ConfigurationLike) -> None:
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
     unreadable file.
     """
-    configuration = EVERYTHING if config is None else _parsed(config)
+    configuration = _parsed(EVERYTHING if config is None else config)
     _lock(configuration)
     if not configuration.enable:
         disable()
@@ -196,13 +204,8 @@ def lowered_threads() -> Lowered | None:
 def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
-    known = [one.name for one in table.OPERATIONS]
-    for name in configuration.without:
-        if name not in known:
-            raise InvalidArgument(
-                f"config: kernel.without: there is no operation {name!r}; expected one of "
-                f"{', '.join(map(repr, known))}"
-            )
+    load_entry_points()  # the names of their rows may stand in it
+    check_offer(Offer(configuration.only, configuration.without), table.OPERATIONS)
     return configuration
 
 
@@ -248,6 +251,8 @@ def _apply(*, threads: bool = False) -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
+        _offer(Offer(wanted.only, wanted.without))
+        SKIPPED_MODULES.skip(wanted.skip_modules)
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
         count_steps()
         Defaults.window = _window(wanted)
@@ -278,6 +283,15 @@ def left_out() -> dict[str, str]:
     return {name: why for name, why in found.items() if why is not None}
 
 
+def _offer(offer: Offer) -> None:
+    """Choose among these rows. Say once if `only` leaves PyTorch's own kernels alone."""
+    make_offer(offer)
+    names = ", ".join(only_pytorch(table.OPERATIONS, offer))
+    if names and names not in _State.told:
+        _State.told.add(names)
+        warn(f"kernel.only leaves nothing but PyTorch's own kernels for these operations: {names}")
+
+
 def _tell_left_out() -> None:
     """Warn once of operations that stay PyTorch's own, for each reason."""
     found = left_out()
@@ -295,6 +309,10 @@ def _remove_all() -> None:
     Defaults.window = None
     for one in overrides():
         one.remove()
+    _offer(Offer())
+    for part in operation_overrides():
+        part.choose_offered()
+    SKIPPED_MODULES.skip(())
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)

@@ -13,7 +13,7 @@ from bestof.entries import entries
 from bestof.selection.hot_path import Winner
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
-from bestof.selection.identity.problem import problem_text
+from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
@@ -27,7 +27,7 @@ from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.savings import Savings
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.protocol import Store
-from bestof.selection.store.record import Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
@@ -89,6 +89,9 @@ class Knowledge:
         )
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
+        self._remembered: dict[str, Record] = {}  # from before the alternatives changed
+        # Evidence of alternatives that the selector had, and may have again.
+        self._others: dict[str, tuple[Evidence, ...]] = {}
         self._max_problems = max_problems
         self.family = family
         self.lock = family.lock
@@ -324,6 +327,8 @@ class Knowledge:
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
+        if source != "only":  # else its evidence was not asked for
+            self._remembered.pop(tuning.key or "", None)
         self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
         best = decision.seconds
@@ -415,7 +420,10 @@ class Knowledge:
 
         Evidence that an earlier bestof has kept under a former version gets the present one.
         """
-        record = self.stored.load(key)
+        record = None if key is None else self._remembered.get(key)
+        record = record or self.stored.load(key)
+        if record is not None and key is not None:
+            self._set_aside(key, record)
         if record is None or {one.version for one in record.evidence}.issubset(self.versions):
             return record
         evidence = []
@@ -427,6 +435,18 @@ class Knowledge:
                 self._versions_met[item.alternative, item.version] = version
             evidence.append(replace(item, version=version))
         return replace(record, evidence=tuple(evidence))
+
+    def _set_aside(self, key: str, record: Record) -> None:
+        """Keep the evidence of alternatives that this selector does not have at present."""
+        others = tuple(one for one in record.evidence if one.alternative not in self.names)
+        if others:
+            if len(self._others) >= self._max_problems:
+                self._others.clear()
+            self._others[key] = others
+
+    def _whole(self, record: Record) -> Record:
+        """Return a record with the evidence of other alternatives."""
+        return replace(record, evidence=(*record.evidence, *self._others.get(record.problem, ())))
 
     def _save(self, tuning: Tuning) -> None:
         record = tuning.record(self.name, host(), time.time())
@@ -441,6 +461,36 @@ class Knowledge:
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
             self._save(tuning)
+
+    def succeed(self, earlier: Knowledge) -> None:
+        """Begin with what a selector has learnt before its alternatives changed.
+
+        Each problem is opened again at its next call, with its evidence, as in a new process with a
+        store. Called with the lock of `earlier` held.
+        """
+        records = dict(earlier._remembered)  # of problems that were not called since
+        for tuning in list(earlier.tunings.values()):
+            earlier._keep(tuning)
+            record = tuning.record(self.name, host(), time.time())
+            if record is not None:
+                records[record.problem] = earlier._whole(record)
+        for problem, decision in earlier.decisions.items():
+            key = canonical(problem)
+            if key is not None and decision.source != "only":
+                name = None if decision.is_ordered else decision.alternative
+                known = (self.name, key, host(), name, decision.evidence, time.time())
+                records[key] = earlier._whole(Record(*known))
+        new = set(self.names).difference(earlier.names)
+        for key, record in list(records.items())[-self._max_problems :]:
+            # A decision without an alternative that comes back with its evidence is void.
+            comes_back = any(one.alternative in new for one in record.evidence)
+            self._remembered[key] = replace(record, decision=None) if comes_back else record
+        retired = earlier._retired
+        for problem, winner in earlier.winners():
+            retired = retired.after(winner, earlier.decisions.get(problem))
+        self._retired = retired
+        self.trials, self.trial_seconds = earlier.trials, earlier.trial_seconds
+        self.loss_seconds, self.course = earlier.loss_seconds, earlier.course
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""

@@ -315,7 +315,8 @@ class Tuning:
         """
         decision = None
         # An ordered alternative did not win a race: the next run continues with the evidence.
-        if self.decision is not None and self.decision.source not in ("forced", "pinned", "window"):
+        given = ("forced", "pinned", "window")
+        if self.decision is not None and self.decision.source not in given:
             decision = self.decision.alternative
         measured = [c for c in self.candidates if c.samples or c.disqualified or c.awaits_retry]
         if self.key is None or not measured:

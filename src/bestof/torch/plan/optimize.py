@@ -15,6 +15,7 @@ from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.padding import padding_of
+from bestof.torch.rows.entry_points import load_entry_points
 
 Memory = int | Literal["eager"] | None
 
@@ -64,6 +65,7 @@ def optimize(
     """
     _check_arguments(model, example_inputs, accuracy, tune, memory, check_weights, shapes)
     _check_lengths(lengths, accuracy)
+    load_entry_points()
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy, check_weights)
@@ -84,6 +86,7 @@ def load(file: str | Path | BinaryIO) -> OptimizedModel:
 
     No code is read from the file. TorchError for files that are no plans, or damaged.
     """
+    load_entry_points()
     return OptimizedModel.from_file(file)
 
 

@@ -81,7 +81,7 @@ class RowVerifier(Verifier):
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
     ) -> Verdict:
         right = expected.result
-        wrong = _kind_of(right, got) or expected.guard.complaint(_tensors(got))
+        wrong = self.fault(expected, got) or expected.guard.complaint(_tensors(got))
         if wrong is not None:
             return Verdict(self.answer(expected), wrong)
         try:
@@ -96,6 +96,10 @@ class RowVerifier(Verifier):
             return Verdict(right, tells=False)
         answer = got if found.wrong is None else right
         return Verdict(answer, found.wrong, found.reference_wrong)
+
+    def fault(self, expected: Expected, got: Any) -> str | None:
+        """Return how a result is no tensors of the expected shapes and types, in words."""
+        return kind_of(expected.result, got)
 
     def answer(self, expected: Expected) -> Any:
         """Put changed operands back and return PyTorch's own result."""
@@ -117,7 +121,7 @@ def _tensors(result: Any) -> Sequence[Tensor | None]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _kind_of(expected: Any, got: Any) -> str | None:
+def kind_of(expected: Any, got: Any) -> str | None:
     """Return how a result is no tensors of the expected shapes and types, in words."""
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
@@ -130,7 +134,7 @@ def _kind_of(expected: Any, got: Any) -> str | None:
     for one, other in zip(expected, got, strict=True):
         if (one is None) != (other is None):
             return f"expected {_words(one)}; got {_words(other)}"
-        wrong = None if one is None else _kind_of(one, other)
+        wrong = None if one is None else kind_of(one, other)
         if wrong is not None:
             return wrong
     return None

@@ -108,8 +108,8 @@ class Conv2dPass(Operation[ConvProblem]):
         return problem._replace(bias=False, grad_layout="", frozen=False)
 
     def applying(self, problem: ConvProblem) -> tuple[Pass, ...]:
-        """Return the rows that support a problem at its level of accuracy."""
-        return tuple(row for row in self.rows if row.can_run(problem))
+        """Return the rows of bestof that support a problem at its level of accuracy."""
+        return tuple(row for row in self.rows if not row.registered and row.can_run(problem))
 
     def promising(self, problem: ConvProblem) -> frozenset[str]:
         """Return the names of the rows that apply and may win.
