@@ -29,7 +29,8 @@ class Configuration:
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
         product: whether matrix products are chosen too. attention: whether attention is. without:
-        names of other operations that are left to PyTorch, such as "average pooling".
+        names of other operations that are left to PyTorch, such as "average pooling". live_checks:
+        whether results of settled calls are compared with PyTorch's now and then.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -49,6 +50,7 @@ class Configuration:
     product: bool = True
     attention: bool = True
     without: tuple[str, ...] = ()
+    live_checks: bool = True
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -208,6 +210,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "product": _parse_switch,
         "attention": _parse_switch,
         "without": _parse_names,
+        "live_checks": _parse_switch,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

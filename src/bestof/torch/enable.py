@@ -106,9 +106,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
-    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    "product": true, "attention": true, "without": [], "live_checks": true}, "memory":
+    {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable":
+    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
+    "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
     are off by default.
 
@@ -120,6 +121,7 @@ def set_config(config: ConfigurationLike) -> None:
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
     without: operations that are left to PyTorch, by the names of their selectors.
+    live_checks: compare results of settled calls with PyTorch's, for at most 1 % of the time.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -205,6 +207,7 @@ def _apply(*, threads: bool = False) -> None:
         for one in overrides():
             one.configure(within)
         _tell_left_out()
+        Defaults.live_checks.is_on = wanted.live_checks
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -242,6 +245,7 @@ def _tell_left_out() -> None:
 def _remove_all() -> None:
     for one in overrides():
         one.remove()
+    Defaults.live_checks.is_on = True  # for selectors of the program
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)

@@ -335,7 +335,7 @@ class Knowledge:
                 decision.gain_text(),
             )
         if tuning.unsaved:
-            self._save(tuning)
+            self.save(tuning)
         self.publish(tuning)
         self.leave(tuning)
 
@@ -367,7 +367,7 @@ class Knowledge:
             self._tell(tuning)
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
-                self._save(tuning)
+                self.save(tuning)
             winner = self.new_winner(decision)
             tuning.passes.prune()
             if tuning.passes:
@@ -382,7 +382,7 @@ class Knowledge:
         decision = tuning.decision
         assert decision is not None
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, decision.source))
-        tuning.untold = False  # last, as in `_save`
+        tuning.untold = False  # last, as in `save`
 
     def new_winner(self, decision: Decision) -> PythonWinner:
         """Return a winner for the hot path."""
@@ -420,7 +420,8 @@ class Knowledge:
             evidence.append(replace(item, version=version))
         return replace(record, evidence=tuple(evidence))
 
-    def _save(self, tuning: Tuning) -> None:
+    def save(self, tuning: Tuning) -> None:
+        """Write what is known of a problem to the store. Called with the lock held."""
         record = tuning.record(self.name, host(), time.time())
         if record is not None:
             self.stored.save(record)
@@ -432,7 +433,7 @@ class Knowledge:
         Samples of the new race cannot be compared with older ones of alternatives not tried yet.
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
-            self._save(tuning)
+            self.save(tuning)
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""

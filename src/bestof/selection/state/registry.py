@@ -21,6 +21,7 @@ from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, always
 from bestof.selection.state import family
 from bestof.selection.state.forced_choice import orders
+from bestof.selection.state.live_checks import LiveChecks
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.trial import detours, forget_other_detours
@@ -84,6 +85,7 @@ class Defaults:
     store: Store | None = None
     store_named = False
     agreement: Agreement | None = None
+    live_checks = LiveChecks()
     first_only: ClassVar[
         list[object]
     ] = []  # A list, not a bool: native code can read its length without the interpreter's lock.

@@ -55,7 +55,7 @@ class Override(Replacement):
         """Called after every decision, for what else remembers decisions."""
         self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
         """Returns the problems of which PyTorch's own kernel computes more than this operation."""
-        self._native_checks = NativeChecks(operation.name.replace("_", " "))
+        self._native_checks = NativeChecks(operation.name.replace("_", " "), self._forget)
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = self._selection.selector
         self._selection.listeners.append(self._listen)
@@ -189,6 +189,9 @@ class Override(Replacement):
         )
 
     def _listen(self, _entry: Entry) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self.forget()
 
 
