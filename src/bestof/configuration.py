@@ -30,7 +30,8 @@ class Configuration:
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
         product: whether matrix products are chosen too. attention: whether attention is. without:
         names of other operations that are left to PyTorch, such as "average pooling". live_checks:
-        whether results of settled calls are compared with PyTorch's now and then.
+        whether results of settled calls are compared with PyTorch's now and then. budget: the share
+        of the time that trials may cost; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -51,6 +52,7 @@ class Configuration:
     attention: bool = True
     without: tuple[str, ...] = ()
     live_checks: bool = True
+    budget: float | None = 0.05
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -183,6 +185,16 @@ def _parse_seconds(value: object, where: str) -> float:
     return float(value)  # type: ignore[arg-type]  # as above
 
 
+def _parse_share(value: object, where: str) -> float | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value <= 1):  # type: ignore[operator]  # a number
+        raise InvalidArgument(
+            f"{where}: expected a share of the time above 0 and at most 1, or null for no bound; "
+            f"got {value!r}"
+        )
+    return value  # type: ignore[return-value]  # as above
+
+
 def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -211,6 +223,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "attention": _parse_switch,
         "without": _parse_names,
         "live_checks": _parse_switch,
+        "budget": _parse_share,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -106,10 +106,10 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": [], "live_checks": true}, "memory":
-    {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable":
-    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
-    "ranks": {"enable": true}}`.
+    "product": true, "attention": true, "without": [], "live_checks": true, "budget":
+    0.05}, "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true},
+    "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout":
+    {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
     are off by default.
 
@@ -122,6 +122,7 @@ def set_config(config: ConfigurationLike) -> None:
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
     without: operations that are left to PyTorch, by the names of their selectors.
     live_checks: compare results of settled calls with PyTorch's, for at most 1 % of the time.
+    budget: the share of the time that trials may cost, or None for no bound.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never

@@ -17,6 +17,8 @@ from bestof.selection.identity.problem import problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
+from bestof.selection.state import registry
+from bestof.selection.state.budget import Budget
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
@@ -33,6 +35,7 @@ from bestof.selection.trials.verifier import Verifier
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
+_COMPARISON = 3  # times the fastest trial, which a comparison is taken to cost
 
 
 class Knowledge:
@@ -62,6 +65,8 @@ class Knowledge:
         journal: Journal,
         plain: bool,
         family: Family,
+        budget: Budget,
+        share: float | None,
     ) -> None:
         self.name = name
         self.alternatives = alternatives
@@ -87,6 +92,8 @@ class Knowledge:
             plain and not self.grouped and all(one.hopeless is None for one in alternatives)
         )
         self.choice = choice
+        self.budget = budget
+        self.budget_share = share  # of the time, for trials; None for no bound
         self.stored = DecisionStore(name, find_store)
         self._max_problems = max_problems
         self.family = family
@@ -154,6 +161,18 @@ class Knowledge:
         return [*self.older.items(), *self.settled.items()]
 
     # Searches
+
+    def may_try(self, tuning: Tuning) -> bool:
+        """Return whether the budget allows a trial.
+
+        A trial is taken to cost as much as the fastest one, and a comparison three times as much.
+        """
+        least = tuning.least
+        if least == inf or registry.Defaults.agreement is not None:
+            return True  # the program needs the call; or all ranks of a job try alike
+        if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
+            least *= 1 + _COMPARISON
+        return self.budget.allows(self.budget_share, least)
 
     def hold(self, tuning: Tuning) -> None:
         """Add a search that is complete; calls may use it from now on.
@@ -292,6 +311,9 @@ class Knowledge:
                     candidate.seconds += total
                     if len(candidate.samples) < SAMPLES_KEPT:
                         candidate.samples.append(total)
+                    if self.budget.is_on:
+                        self.budget.book(total - tuning.least)
+                        tuning.least = min(tuning.least, total)
                     tuning.asked = None
                     tuning.unsaved = True
                     search.tell(position, total)

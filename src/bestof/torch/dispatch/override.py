@@ -69,6 +69,7 @@ class Override(Replacement):
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""
         self.operation.configure(configuration)
+        self.selector.budget = configuration.budget
         if self.level != configuration.accuracy:
             self.set_level(configuration.accuracy)
         switch = self.operation.switch
