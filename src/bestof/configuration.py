@@ -34,7 +34,9 @@ class Configuration:
         operations that are left to PyTorch, such as "average pooling". skip_modules: patterns of
         the names of modules whose calls are left to PyTorch, such as "layer1.*". locked: the lock
         file whose decisions are taken, and nothing else; None for none. tuning_range: the steps
-        [start, stop) in which alternatives are tried; None for all.
+        [start, stop) in which alternatives are tried; None for all. live_checks: whether results of
+        settled calls are compared with PyTorch's now and then. budget: the share of the time that
+        trials may cost; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -58,6 +60,8 @@ class Configuration:
     locked: str | None = None
     tuning_range: tuple[int, int] | None = None
     skip_modules: tuple[str, ...] = ()
+    live_checks: bool = True
+    budget: float | None = 0.05
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -208,6 +212,16 @@ def _parse_seconds(value: object, where: str) -> float:
     return float(value)  # type: ignore[arg-type]  # as above
 
 
+def _parse_share(value: object, where: str) -> float | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value <= 1):  # type: ignore[operator]  # a number
+        raise InvalidArgument(
+            f"{where}: expected a share of the time above 0 and at most 1, or null for no bound; "
+            f"got {value!r}"
+        )
+    return value  # type: ignore[return-value]  # as above
+
+
 def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -249,6 +263,8 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "locked": _parse_path,
         "tuning_range": _parse_window,
         "skip_modules": _parse_names,
+        "live_checks": _parse_switch,
+        "budget": _parse_share,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
+from bestof.selection.argument import parse_share
 from bestof.selection.call.chooser import Chooser
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.call.new_problem import Neighbours, NewProblems
@@ -26,6 +27,7 @@ from bestof.selection.reports.report_builder import (
 )
 from bestof.selection.settings import Settings, parse_settings
 from bestof.selection.state import registry
+from bestof.selection.state.budget import SHARE
 from bestof.selection.state.copies import Beside, Teaching, fill, own_slots, remade, teachings
 from bestof.selection.state.family import family_of
 from bestof.selection.state.forced_choice import forced
@@ -88,6 +90,9 @@ class BestOf(PaperInterface, HotPath):
     timer: a Timer in place of the clock, for calls that return before their work is done, as on a
         GPU. Until the time of a trial is known, further calls of its problem go to the best known
         alternative. It does not work with groups, and switches `drift` off.
+    budget: the share of the time since the first trial that all trials of the process may cost, or
+        None for no bound. While it is used up, the best alternative known so far answers unsettled
+        calls. The first 0.1 s are free. See `Budget`.
 
     A copy, made by `copy` or by pickle, is a selector of its own with the same arguments. It starts
     with the decisions of the original, and shares its policy and store. `copy.deepcopy` also copies
@@ -126,6 +131,7 @@ class BestOf(PaperInterface, HotPath):
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
         timer: Timer | None = None,
+        budget: float | None = SHARE,
     ) -> None:
         given = dict(locals())
         before = frozenset(vars(self))  # attributes of a subclass, which copies take over
@@ -169,6 +175,8 @@ class BestOf(PaperInterface, HotPath):
             journal=self.journal,
             plain=guard.is_plain,
             family=family_of(self.name, *settings.manner),
+            budget=registry.account_of(guard.clock),
+            share=settings.share,
         )
         if earlier is not None:
             knowledge.succeed(earlier)
@@ -287,6 +295,15 @@ class BestOf(PaperInterface, HotPath):
         """
         decision = self._knowledge.decisions.get(problem)
         return None if decision is None else decision.alternative
+
+    @property
+    def budget(self) -> float | None:
+        """The share of the time that trials may cost; None for no bound. It may be set."""
+        return self._knowledge.budget_share
+
+    @budget.setter
+    def budget(self, share: float | None) -> None:
+        self._knowledge.budget_share = parse_share(f"BestOf({self.name!r}): budget", share)
 
     @property
     def trials(self) -> int:

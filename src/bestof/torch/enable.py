@@ -119,9 +119,10 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "only": ["im2row"], "without": [], "skip_modules": [],
-    "locked": null, "tuning_range": null}, "memory": {"keep_freed": true}, "threads": {"fit": true,
-    "neighbours": true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30,
-    "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
+    "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05}, "memory":
+    {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable":
+    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
+    "ranks": {"enable": true}}`.
     Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
@@ -143,6 +144,8 @@ def set_config(config: ConfigurationLike) -> None:
     tuning_range: [start, stop], steps of the program. Before them, PyTorch's own kernels answer; in
         them, alternatives are tried; after them, the best so far is taken. Steps are those of
         PyTorch's optimizers, or the calls of `step`.
+    live_checks: compare results of settled calls with PyTorch's, for at most 1 % of the time.
+    budget: the share of the time that trials may cost, or None for no bound.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -261,6 +264,7 @@ def _apply(*, threads: bool = False) -> None:
         for one in overrides():
             one.configure(within)
         _tell_left_out()
+        Defaults.live_checks.is_on = wanted.live_checks
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -313,6 +317,7 @@ def _remove_all() -> None:
     for part in operation_overrides():
         part.choose_offered()
     SKIPPED_MODULES.skip(())
+    Defaults.live_checks.is_on = True  # for selectors of the program
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)

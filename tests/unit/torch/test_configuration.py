@@ -16,7 +16,7 @@ from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
 from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
-from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides, overrides
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.onednn import has_bfloat16
@@ -69,6 +69,10 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"kernel": {"tuning_range": [1]}}, "kernel.tuning_range: expected two whole numbers"),
         ({"kernel": {"tuning_range": [3, 3]}}, "kernel.tuning_range: the range is empty: alter"),
         ({"kernel": []}, "kernel: expected a dict; got list"),
+        ({"kernel": {"budget": 0}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"budget": 1.5}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"budget": True}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"live_checks": 1}}, "kernel.live_checks: expected true or false; got 1"),
         ({"memory": {"keep_freed": 0}}, "memory.keep_freed: expected true or false; got 0"),
         (
             {"memory": {"keep": True}},
@@ -255,3 +259,12 @@ def test_a_policy_that_names_an_alternative_need_not_fit_every_selector() -> Non
         assert override is not None
         (problem,) = override.layer.forward_pass.report().problems
         assert problem.decision == "im2row"
+
+
+@pytest.mark.parametrize("budget", [0.5, None])
+def test_every_selector_takes_the_budget(budget: float | None) -> None:
+    integration.enable({"kernel": {"budget": budget}})
+    selectors = [one.selector for made in overrides() for one in (made, *made.parts)]
+    assert {one.budget for one in selectors} == {budget}
+    integration.enable()
+    assert {one.budget for one in selectors} == {0.05}

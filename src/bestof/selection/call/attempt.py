@@ -89,6 +89,8 @@ class Attempt(Trial):
         undo: Callable[[], object] | None = None
         compared: Comparison | None = None
         verifier, expected = self.guard.verifier, UNKNOWN
+        compares = knowledge.budget.is_on and (self.guard.check is not None or verifier is not None)
+        started = self.guard.clock() if compares else 0.0
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
@@ -100,6 +102,8 @@ class Attempt(Trial):
                 return expected.answer
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
+        if compares:
+            knowledge.budget.book(clock() - started)
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
@@ -217,12 +221,15 @@ class Attempt(Trial):
         args: tuple[Any, ...],
     ) -> Any:
         """Let the verifier compare a result, book the call, and return what answers it."""
-        candidate = self.tuning.candidates[self.position]
+        candidate, budget = self.tuning.candidates[self.position], self.knowledge.budget
+        started = self.guard.clock() if budget.is_on else 0.0
         try:
             verdict = verifier.judge(candidate.alternative.name, self.stage, args, expected, result)
         except BaseException:
             self.withdraw()
             raise
+        if budget.is_on:
+            budget.book(self.guard.clock() - started)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

@@ -17,6 +17,8 @@ from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
+from bestof.selection.state import registry
+from bestof.selection.state.budget import Budget
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
@@ -34,6 +36,7 @@ from bestof.selection.trials.verifier import Verifier
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
+_COMPARISON = 3  # times the fastest trial, which a comparison is taken to cost
 
 
 class Knowledge:
@@ -63,6 +66,8 @@ class Knowledge:
         journal: Journal,
         plain: bool,
         family: Family,
+        budget: Budget,
+        share: float | None,
     ) -> None:
         self.name = name
         self.alternatives = alternatives
@@ -88,6 +93,8 @@ class Knowledge:
             plain and not self.grouped and all(one.hopeless is None for one in alternatives)
         )
         self.choice = choice
+        self.budget = budget
+        self.budget_share = share  # of the time, for trials; None for no bound
         self.stored = DecisionStore(name, find_store)
         self._remembered: dict[str, Record] = {}  # from before the alternatives changed
         # Evidence of alternatives that the selector had, and may have again.
@@ -158,6 +165,18 @@ class Knowledge:
         return [*self.older.items(), *self.settled.items()]
 
     # Searches
+
+    def may_try(self, tuning: Tuning) -> bool:
+        """Return whether the budget allows a trial.
+
+        A trial is taken to cost as much as the fastest one, and a comparison three times as much.
+        """
+        least = tuning.least
+        if least == inf or registry.Defaults.agreement is not None:
+            return True  # the program needs the call; or all ranks of a job try alike
+        if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
+            least *= 1 + _COMPARISON
+        return self.budget.allows(self.budget_share, least)
 
     def hold(self, tuning: Tuning) -> None:
         """Add a search that is complete; calls may use it from now on.
@@ -300,6 +319,9 @@ class Knowledge:
                     candidate.seconds += total
                     if len(candidate.samples) < SAMPLES_KEPT:
                         candidate.samples.append(total)
+                    if self.budget.is_on:
+                        self.budget.book(total - tuning.least)
+                        tuning.least = min(tuning.least, total)
                     tuning.asked = None
                     tuning.unsaved = True
                     search.tell(position, total)
@@ -345,7 +367,7 @@ class Knowledge:
                 decision.gain_text(),
             )
         if tuning.unsaved:
-            self._save(tuning)
+            self.save(tuning)
         for writer in LockWriter.active:
             record = tuning.record(self.name, host(), time.time())
             writer.settled(self.name, problem_text(tuning.problem), decision, record)
@@ -380,7 +402,7 @@ class Knowledge:
             self._tell(tuning)
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
-                self._save(tuning)
+                self.save(tuning)
             winner = self.new_winner(decision)
             tuning.passes.prune()
             if tuning.passes:
@@ -395,7 +417,7 @@ class Knowledge:
         decision = tuning.decision
         assert decision is not None
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, decision.source))
-        tuning.untold = False  # last, as in `_save`
+        tuning.untold = False  # last, as in `save`
 
     def new_winner(self, decision: Decision) -> PythonWinner:
         """Return a winner for the hot path."""
@@ -448,7 +470,8 @@ class Knowledge:
         """Return a record with the evidence of other alternatives."""
         return replace(record, evidence=(*record.evidence, *self._others.get(record.problem, ())))
 
-    def _save(self, tuning: Tuning) -> None:
+    def save(self, tuning: Tuning) -> None:
+        """Write what is known of a problem to the store. Called with the lock held."""
         record = tuning.record(self.name, host(), time.time())
         if record is not None:
             self.stored.save(record)
@@ -460,7 +483,7 @@ class Knowledge:
         Samples of the new race cannot be compared with older ones of alternatives not tried yet.
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
-            self._save(tuning)
+            self.save(tuning)
 
     def succeed(self, earlier: Knowledge) -> None:
         """Begin with what a selector has learnt before its alternatives changed.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Protocol
 
 from bestof.errors import InvalidArgument, StoreError
@@ -21,7 +22,9 @@ from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, always
 from bestof.selection.policies.window import Window
 from bestof.selection.state import family
+from bestof.selection.state.budget import Budget
 from bestof.selection.state.forced_choice import orders
+from bestof.selection.state.live_checks import LiveChecks
 from bestof.selection.state.lock import Lock, current_lock, read_lock, set_lock
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
@@ -90,11 +93,18 @@ class Defaults:
     store: Store | None = None
     store_named = False
     agreement: Agreement | None = None
+    live_checks = LiveChecks()
+    budget = Budget()
     first_only: ClassVar[
         list[object]
     ] = []  # A list, not a bool: native code can read its length without the interpreter's lock.
     last_number = -1
     fixed_met = False
+
+
+def account_of(clock: Callable[[], float]) -> Budget:
+    """Return the account of the process, or a new one for a clock that is not the process's."""
+    return Defaults.budget if clock is time.perf_counter else Budget(clock)
 
 
 _forced_met: set[str] = set()  # the selectors in BESTOF_FORCE that exist or existed

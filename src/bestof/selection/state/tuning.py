@@ -51,6 +51,7 @@ class Tuning:
         "former",
         "history",
         "key",
+        "least",
         "left_out",
         "lone",
         "out",
@@ -77,6 +78,7 @@ class Tuning:
         self.asked: int | None = None
         self.asks_ahead = False  # `Knowledge.hold` says whether it may be asked for so early
         self.awaits_store = False  # the evidence did not come in time: the next calls ask again
+        self.least = inf  # seconds of the fastest trial of this search
         self.passes = OpenPasses()
         self.out: LateTrial | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None

@@ -54,7 +54,7 @@ class Override(Replacement):
         """Called after every decision, for what else remembers decisions."""
         self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
         """Returns the problems of which PyTorch's own kernel computes more than this operation."""
-        self._native_checks = NativeChecks(operation.name.replace("_", " "))
+        self._native_checks = NativeChecks(operation.name.replace("_", " "), self._look_up_again)
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = self._selection.selector
         self._selection.listeners.append(self._look_up_again)
@@ -69,6 +69,7 @@ class Override(Replacement):
         """Put the override in, or take it out, as a configuration says."""
         self.choose_offered()
         self.operation.configure(configuration)
+        self.selector.budget = configuration.budget
         if self.level != configuration.accuracy:
             self.set_level(configuration.accuracy)
         switch = self.operation.switch
