@@ -44,10 +44,13 @@ def problems_of(operation: str) -> dict[str, tuple[Any, ...]] | None:
             gradient = torch.randn(result.shape)
             found[name] = (gradient, x, w, None, *rest, (True, True, False))
         return found
+    if operation == "product":
+        return {"256 x 256": (1, torch.randn(256), torch.randn(256, 256), torch.randn(256, 256))}
     return None
 
 
 FEW = [("convolution forward", "native winograd4"), ("convolution input gradient", "im2row")]
+FEW += [("product", "native blocked")]
 
 
 @pytest.mark.parametrize(("operation", "row"), FEW)
