@@ -89,8 +89,8 @@ class Attempt(Trial):
         undo: Callable[[], object] | None = None
         compared: Comparison | None = None
         verifier, expected = self.guard.verifier, UNKNOWN
-        compares = knowledge.budget.is_on and (self.guard.check is not None or verifier is not None)
-        started = self.guard.clock() if compares else 0.0
+        compares = knowledge.budget.is_on and self.guard.check is not None
+        started = self.guard.clock() if compares or verifier is not None else 0.0
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
@@ -124,7 +124,7 @@ class Attempt(Trial):
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:
-                return self._verified(verifier, seconds, result, expected, args)
+                return self._verified(verifier, started, seconds, result, expected, args)
             if compared is None:
                 self._tell(self, seconds, None)
                 return result
@@ -215,21 +215,20 @@ class Attempt(Trial):
     def _verified(
         self,
         verifier: Verifier,
+        started: float,
         seconds: float,
         result: Any,
         expected: Any,
         args: tuple[Any, ...],
     ) -> Any:
         """Let the verifier compare a result, book the call, and return what answers it."""
-        candidate, budget = self.tuning.candidates[self.position], self.knowledge.budget
-        started = self.guard.clock() if budget.is_on else 0.0
+        candidate = self.tuning.candidates[self.position]
         try:
             verdict = verifier.judge(candidate.alternative.name, self.stage, args, expected, result)
         except BaseException:
             self.withdraw()
             raise
-        if budget.is_on:
-            budget.book(self.guard.clock() - started)
+        self.knowledge.compared(self.guard.clock() - started - seconds, seconds)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

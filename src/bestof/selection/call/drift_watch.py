@@ -27,9 +27,6 @@ from bestof.selection.trials.verifier import Verdict, Verifier
 _log = logging.getLogger("bestof")
 
 _REST_DOUBLED = 10  # the most doublings: nine samples become 9,216
-# A comparison runs the first alternative, the winner, and the comparison of their results. Before
-# the first one of a problem, it is taken to cost so many calls of the winner.
-_COST_OF_COMPARISON = 4.0
 
 
 class DriftWatch:
@@ -110,7 +107,7 @@ class DriftWatch:
 
     def _is_due(self, verifier: Verifier, decision: Decision, stage: int) -> bool:
         """Return whether the result of this settled call should be compared again."""
-        guess = _COST_OF_COMPARISON * (decision.seconds or 0.0)
+        guess = (1 + self._knowledge.comparison) * (decision.seconds or 0.0)
         return not verifier.trusts(decision.alternative) and registry.Defaults.live_checks.is_due(
             (self.name, decision.problem, stage), guess
         )

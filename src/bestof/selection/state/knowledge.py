@@ -36,7 +36,7 @@ from bestof.selection.trials.verifier import Verifier
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
-_COMPARISON = 3  # times the fastest trial, which a comparison is taken to cost
+_COMPARISON = 3.0  # times an alternative's own seconds: the least that a comparison may cost
 
 
 class Knowledge:
@@ -109,6 +109,7 @@ class Knowledge:
         self.drifts: dict[Hashable, Drift] = {}  # of settled problems that were sampled
         self.notices: list[str] = []  # warnings for when the lock is free
         self.journal = journal
+        self.comparison = _COMPARISON  # what one has cost of late, in the same unit
         self.trials = 0
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
@@ -166,16 +167,23 @@ class Knowledge:
 
     # Searches
 
+    def compared(self, cost: float, seconds: float) -> None:
+        """Note what the comparison of a first result cost, and how long its alternative took."""
+        if self.budget.is_on:
+            self.budget.book(cost)
+        if 0.0 < seconds < inf:
+            self.comparison = (self.comparison + max(_COMPARISON, cost / seconds)) / 2
+
     def may_try(self, tuning: Tuning) -> bool:
         """Return whether the budget allows a trial.
 
-        A trial is taken to cost as much as the fastest one, and a comparison three times as much.
+        A trial is taken to cost as much as the fastest one.
         """
         least = tuning.least
         if least == inf or registry.Defaults.agreement is not None:
             return True  # the program needs the call; or all ranks of a job try alike
         if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
-            least *= 1 + _COMPARISON
+            least *= 1 + self.comparison
         return self.budget.allows(self.budget_share, least)
 
     def hold(self, tuning: Tuning) -> None:
