@@ -29,7 +29,7 @@ WHEEL := build/wheel
 .PHONY: demo test test-all check cross memcheck sanitize hostile sweep wheel torch-matrix format clean
 
 demo: .venv/installed
-	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
+	$(PY) -m bestof run --beside 4 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
 	@echo "The command is .venv/bin/bestof; see every alternative: .venv/bin/bestof report --all build/demo.json"
 
 # Without the tests marked `long`, which take half an hour to an hour; .ci/run must end in 20 minutes.

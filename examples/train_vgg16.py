@@ -105,6 +105,11 @@ def read_digits():
     return np.repeat(images.astype(np.uint8)[:, None], 3, axis=1), digits.target.astype(np.int64)
 
 
+def numbers(images):
+    """Return images of uint8 as a tensor of numbers from -1 to 1."""
+    return torch.from_numpy(images).float().div_(127.5).sub_(1.0)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Train VGG16 on 32x32 images.")
     parser.add_argument(
@@ -117,7 +122,7 @@ def main():
         "--batch", type=int, default=64, help="images a step (default: %(default)s)"
     )
     parser.add_argument(
-        "--rate", type=float, default=0.002, help="learning rate (default: %(default)s)"
+        "--rate", type=float, default=0.0002, help="learning rate (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -126,18 +131,19 @@ def main():
     args = parser.parse_args()
 
     images, labels = read_cifar10(args.data) if args.data else read_digits()
-    print(f"{len(images)} images, batches of {args.batch}")
+    order = np.random.default_rng(0).permutation(len(images))
+    held, trained = order[: len(order) // 8][:1000], order[len(order) // 8 :]
+    print(f"{len(trained)} images to train on, batches of {args.batch}")
     torch.manual_seed(args.seed)
     model = vgg16(classes=10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.rate, momentum=0.9)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate)
     rng = np.random.default_rng(args.seed)
 
     losses = []
     progress = tqdm(range(args.steps), unit="step")
     for _ in progress:
-        chosen = rng.integers(0, len(images), args.batch)
-        x = torch.from_numpy(images[chosen]).float().div_(127.5).sub_(1.0)
-        y = torch.from_numpy(labels[chosen])
+        chosen = rng.choice(trained, args.batch)
+        x, y = numbers(images[chosen]), torch.from_numpy(labels[chosen])
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
@@ -149,6 +155,10 @@ def main():
         f"loss: {losses[0]:.3f} at first, "
         f"{sum(last) / len(last):.3f} over the last {len(last)} steps"
     )
+    with torch.no_grad():
+        parts = [model(numbers(images[part])).argmax(1) for part in np.array_split(held, 8)]
+    right = (torch.cat(parts).numpy() == labels[held]).mean()
+    print(f"{right:.0%} of {len(held)} other images are told right")
     if args.losses:
         Path(args.losses).write_text("".join(f"{loss:.9g}\n" for loss in losses))
 

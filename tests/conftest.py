@@ -16,6 +16,7 @@ from postgresql_server import stop_shared
 os.environ["BESTOF_STORE"] = "off"
 os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what a test finds
 os.environ.pop("BESTOF_FORCE", None)
+os.environ["BESTOF_BUDGET"] = "off"  # tests count trials; those of budgets switch it on
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 # A shell lets what it runs in the background ignore interrupts, and child processes inherit that.

@@ -116,7 +116,8 @@ struct WinogradWeightPass {
     return round_up(Tiles::depth(xi) * p.in_channels, kLanes);
   }
 
-  // Each thread adds blocks of tiles to its own dU; then these are added up.
+  // Each thread adds blocks of tiles to its own dU; then these are added up. Which thread takes a
+  // block is fixed: the order of the sums, and so the bits, must not depend on the load.
   static void run_own(const Problem& p, const Call& call) {
     const Parts parts = plan(p);
     const TilePlan& t = parts.tiles;
@@ -127,7 +128,7 @@ struct WinogradWeightPass {
       float* z = v + parts.v_floats;
       float* du = z + parts.z_floats;
       for (long i = 0; i < kFrequencies * parts.u_step; ++i) du[i] = 0.0f;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(static)
       for (long block = 0; block < t.blocks; ++block) {
         const long first = block * t.block, count = smaller(t.block, t.tiles - first);
         const typename Tiles::Order order(t, first, count);

@@ -12,6 +12,7 @@ bool (*asks)(Context) = nullptr;  // bool at::Context::deterministicAlgorithms()
 // const std::shared_ptr<TracingState>& torch::jit::tracer::getTracingState(); the pointer to the
 // state comes first.
 const void* const* (*tracing)() = nullptr;
+thread_local int skipped = 0;
 
 }  // namespace
 
@@ -34,6 +35,22 @@ bool is_deterministic() {
 
 bool is_traced() {
   return tracing == nullptr || *tracing() != nullptr;
+}
+
+bool is_skipped() {
+  return skipped > 0;
+}
+
+void enter_skipped() {
+  ++skipped;
+}
+
+void leave_skipped() {
+  if (skipped > 0) --skipped;
+}
+
+void forget_skipped() {
+  skipped = 0;
 }
 
 }  // namespace shim

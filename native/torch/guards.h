@@ -16,12 +16,20 @@ bool is_deterministic();
 // that it calls in turn. A native kernel calls none, so the trace would hold its result as a
 // constant.
 bool is_traced();
+// Whether this thread runs a module that the configuration leaves to PyTorch (`skip_modules`).
+bool is_skipped();
+// Counts the running modules of this thread that are left to PyTorch.
+void enter_skipped();
+void leave_skipped();
+// Counts from zero again, after an interrupt that no module noticed.
+void forget_skipped();
 
 struct Guard {
   const char* name;
   bool (*is_up)();  // true if the function was not found, which is the safe answer
 };
-constexpr Guard GUARDS[] = {{"deterministic", is_deterministic}, {"traced", is_traced}};
+constexpr Guard GUARDS[] = {
+    {"deterministic", is_deterministic}, {"traced", is_traced}, {"skipped", is_skipped}};
 
 // Returns whether PyTorch's own kernel answers.
 inline bool passes_through() {

@@ -183,6 +183,10 @@ NB_MODULE(_shim, module) {
   module.def("find", &stable::find);
   module.def("find_guards", &shim::find_guards);
   module.def("guards", &guards);
+  module.def("is_skipped", &shim::is_skipped);
+  module.def("enter_skipped", &shim::enter_skipped);
+  module.def("leave_skipped", &shim::leave_skipped);
+  module.def("forget_skipped", &shim::forget_skipped);
   module.def("find_tensor_version", &shim::find_tensor_version);
   module.def("find_gradients", &shim::find_gradients);
   module.def("find_onednn", &shim::find_onednn);

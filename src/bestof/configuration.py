@@ -28,8 +28,15 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
-        product: whether matrix products are chosen too. attention: whether attention is. without:
-        names of other operations that are left to PyTorch, such as "average pooling".
+        product: whether matrix products are chosen too. attention: whether attention is. only:
+        names of rows, such as "native winograd4", which are tried beside PyTorch's own, and no
+        others; all if there are none. without: names of rows that are never tried, and of
+        operations that are left to PyTorch, such as "average pooling". skip_modules: patterns of
+        the names of modules whose calls are left to PyTorch, such as "layer1.*". locked: the lock
+        file whose decisions are taken, and nothing else; None for none. tuning_range: the steps
+        [start, stop) in which alternatives are tried; None for all. live_checks: whether results of
+        settled calls are compared with PyTorch's now and then. budget: the share of the time that
+        trials may cost; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -38,8 +45,8 @@ class Configuration:
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
     `layout`: layout: whether models try channels last for the weights of their convolutions.
-    `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. It is off by
-        default, because their thread keeps asking the job's store.
+    `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. Without several
+        ranks it does nothing.
     """
 
     enable: bool = True
@@ -48,7 +55,13 @@ class Configuration:
     pooling: bool = True
     product: bool = True
     attention: bool = True
+    only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    locked: str | None = None
+    tuning_range: tuple[int, int] | None = None
+    skip_modules: tuple[str, ...] = ()
+    live_checks: bool = True
+    budget: float | None = 0.05
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -57,11 +70,11 @@ class Configuration:
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
     layout: bool = False
-    ranks: bool = False
+    ranks: bool = True
 
 
 EVERYTHING = Configuration(dataloader=True, layout=True)
-"""All settings on but those of ranks and neighbours. Data loading and layout are off by default."""
+"""All settings on but that of neighbours. Data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
@@ -149,8 +162,26 @@ def _parse_switch(value: object, where: str) -> bool:
 
 def _parse_names(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise InvalidArgument(f"{where}: expected a list of names of operations; got {value!r}")
+        raise InvalidArgument(f"{where}: expected a list of names; got {value!r}")
     return tuple(value)
+
+
+def _parse_path(value: object, where: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise InvalidArgument(f"{where}: expected the path of a file; got {value!r}")
+    return str(os.fspath(value))
+
+
+def _parse_only(value: object, where: str) -> tuple[str, ...]:
+    found = _parse_names(value, where)
+    if not found:
+        raise InvalidArgument(
+            f"{where}: expected at least one name; got none; use ['as is'] for PyTorch's own "
+            "kernels alone"
+        )
+    return found
 
 
 def _parse_level(value: object, where: str) -> Accuracy:
@@ -181,6 +212,16 @@ def _parse_seconds(value: object, where: str) -> float:
     return float(value)  # type: ignore[arg-type]  # as above
 
 
+def _parse_share(value: object, where: str) -> float | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value <= 1):  # type: ignore[operator]  # a number
+        raise InvalidArgument(
+            f"{where}: expected a share of the time above 0 and at most 1, or null for no bound; "
+            f"got {value!r}"
+        )
+    return value  # type: ignore[return-value]  # as above
+
+
 def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -190,6 +231,16 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     if least > most:
         raise InvalidArgument(f"{where}: the range is empty: {least} is above {most}")
     return least, most
+
+
+def _parse_window(value: object, where: str) -> tuple[int, int] | None:
+    found = _parse_range(value, where)
+    if found is not None and found[0] == found[1]:
+        raise InvalidArgument(
+            f"{where}: the range is empty: alternatives are tried from step {found[0]} on, and no "
+            f"longer in step {found[1]}"
+        )
+    return found
 
 
 _FIELDS = {
@@ -207,7 +258,13 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "pooling": _parse_switch,
         "product": _parse_switch,
         "attention": _parse_switch,
+        "only": _parse_only,
         "without": _parse_names,
+        "locked": _parse_path,
+        "tuning_range": _parse_window,
+        "skip_modules": _parse_names,
+        "live_checks": _parse_switch,
+        "budget": _parse_share,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

@@ -41,6 +41,10 @@ def _enable(wanted: str) -> None:
         from bestof import torch as integration  # noqa: PLC0415 - slow; only if it is wanted
 
         integration.set_config(None if wanted.lower() in _ON else wanted)
+        if os.environ.get("BESTOF_SUMMARY", "").strip().lower() in _ON:
+            from bestof.cli.process_tree import join  # noqa: PLC0415 - as above
+
+            join()
     except Exception as error:  # `import torch` must not fail
         print(
             f"bestof: PyTorch is not tuned, although BESTOF={wanted}: "

@@ -38,6 +38,17 @@ def test_the_second_run_starts_settled_and_names_the_store_that_was_given(tmp_pa
     assert "no trial was made" in second.stderr
 
 
+def test_verbose_tells_trials_and_decisions_as_they_happen(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ("--store", "off", "--policy", "rounds:rounds=2")
+    told = run(tmp_path, *options, "--verbose").stderr.splitlines()
+    lines = [line.partition("problem 3: ")[2] for line in told if "problem 3: " in line]
+    # The last trial is told when the call ends, after the decision that it brings.
+    trials = ["a took 1.00 s", "b took 1.00 s"] * 2
+    assert lines == [*trials[:3], "a (measured)", trials[3]]
+    assert "problem 3: " not in run(tmp_path, *options).stderr
+
+
 def test_a_store_that_is_off_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     assert "the store is off" in run(tmp_path, "--store", "off").stderr

@@ -171,3 +171,11 @@ def test_a_result_of_its_own() -> None:
         kernels.matmul(ones(6, 6), ones(6, 6), out=locked)
     assert (square == 1).all()
     assert (area == 1).all()
+
+
+@pytest.mark.parametrize("shapes", [((0, 4), (4, 4)), ((4, 0), (0, 4)), ((4, 4), (4, 0))])
+def test_no_algorithm_applies_to_a_product_without_numbers(
+    shapes: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    """Asking for their scratch memory divided by zero, which ended the process."""
+    assert dict(kernels.matmul_algorithms(*shapes)) == {}

@@ -95,3 +95,43 @@ print([name for name in sys.modules if name.partition(".")[0] == "bestof"])
 def test_pytorch_finds_the_entry_point() -> None:
     (found,) = entry_points(group="torch.backends", name="bestof")
     assert found.value == "bestof_autoload:tune"
+
+
+TREE = """
+import sys
+from bestof import BestOf
+import torch
+
+one = BestOf("one", [("a", abs), ("b", lambda x: abs(x))], lambda x: x)
+for _ in range(40):
+    one(3)
+if len(sys.argv) > 1:
+    import subprocess
+
+    subprocess.run([sys.executable, sys.argv[1]], check=True)
+    subprocess.run([sys.executable, sys.argv[1]], check=True)
+"""
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_one_summary_counts_the_processes_of_a_tree(wanted: bool, tmp_path: Path) -> None:
+    file = tmp_path / "part.py"
+    file.write_text(TREE)
+    environment = {"TMPDIR": str(tmp_path)}
+    if wanted:
+        environment["BESTOF_SUMMARY"] = "on"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in environment.items():
+            patch.setenv(name, text)
+        _, told = run(TREE, "on", str(file))
+    if not wanted:
+        assert told == ""
+        return
+    lines = told.splitlines()
+    assert lines[0].startswith("bestof: -c, 3 processes ran ")
+    assert sum("one 3" in line for line in lines) == 1
+    assert sum(line.startswith("bestof: ") for line in lines) == 1
+    # In each process, the first trial settles nothing: so many calls are settled together.
+    (row,) = [line for line in lines if "one 3" in line]
+    assert int(row.split()[2]) in range(3 * 20, 3 * 40)
+    assert list(tmp_path.glob("bestof-summary-*")) == []

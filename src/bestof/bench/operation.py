@@ -15,6 +15,7 @@ from bestof.bench.row_time import RowTime
 from bestof.errors import InvalidArgument
 from bestof.torch.ops import table
 from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.operation_verifier import OperationVerifier
 from bestof.torch.rows.row_verifier import Expected
 
@@ -34,6 +35,7 @@ def measure_operations(
     """
     if rounds < 1 or not seconds > 0:
         raise InvalidArgument("rounds, seconds: expected positive numbers")
+    load_entry_points()
     known = {one.name: one for one in table.OPERATIONS}
     for name in names:
         if name not in known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import logging
 import os
 import platform
 import sys
@@ -17,19 +18,23 @@ from time import perf_counter, time
 from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
+from bestof.cli.beside_times import BesideTimes
 from bestof.cli.course import course
 from bestof.cli.kept import named
+from bestof.cli.lock_options import LockOptions, add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
-from bestof.cli.summary import summary_lines
+from bestof.cli.summary import kept_in, summary_lines
 from bestof.configuration import Configuration, parse_configuration
 from bestof.distribution import VERSION
-from bestof.errors import BestofError, InvalidArgument, StoreError
+from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
 from bestof.selection.reports.report import Run
+from bestof.selection.reports.window_text import window_text
+from bestof.selection.state.lock import current_lock
 from bestof.view import terminal_width
 
 _EPILOG = """\
@@ -55,13 +60,22 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    configuration = None if options.config is None else parse_configuration(options.config)
+    if options.locked is None and configuration is not None:
+        options.locked = configuration.locked
+    locks = LockOptions.of(options)
     if options.policy is not None:
         selection.use_policy(selection.parse_policy(options.policy))
     if options.store is not None:
         selection.use_store(named(options.store))
+    if options.beside is not None and options.beside < 2:
+        raise InvalidArgument(
+            f"--beside: expected a number of steps, 2 or more; got {options.beside}"
+        )
+    if options.verbose:
+        _tell_all()
     report = None if options.report is None else ReportFile.at(options.report)
     told: list[str] = []  # lines behind the summary
-    configuration = None if options.config is None else parse_configuration(options.config)
     if options.recipe is None:
         tune = partial(_tune_torch, configuration, options.accuracy)
     elif options.config is not None or options.accuracy is not None:
@@ -70,13 +84,27 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         recipe = read_recipe(Path(options.recipe))
         tune = partial(_apply, recipe.settings)
         told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
-    return partial(script.run, partial(_prepare, script, report, told, tune))
+    beside = None if options.beside is None else BesideTimes(options.beside)
+    run = partial(script.run, partial(_prepare, script, report, locks, told, tune, beside))
+    return partial(locks.status_of, run) if locks.strict else run
 
-
-_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 
 # The options with a value. They are needed to find the script after them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
+_VALUED = (
+    *("--report", "--store", "--policy", "--accuracy", "--config", "--recipe"),
+    *("--locked", "--write-lock", "--beside"),
+)
+
+
+def _tell_all() -> None:
+    """Write what the logger of bestof says to the standard error output."""
+    handler = logging.StreamHandler()
+    form = "bestof %(asctime)s.%(msecs)03d %(message)s"
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
+    logger = logging.getLogger("bestof")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False  # the program may have handlers of its own
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,19 +135,37 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     parser.add_argument("--recipe", metavar="FILE", help="apply what `bestof tune` has found")
+    parser.add_argument(
+        "--verbose", action="store_true", help="tell each trial, decision and drift as it happens"
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="N",
+        type=int,
+        help="run one of N training steps by PyTorch alone, and compare the times",
+    )
+    add_lock_options(parser)
     return parser
 
 
 def _prepare(
     script: Script,
     report: ReportFile | None,
+    locks: LockOptions,
     told: list[str],
     tune: Callable[[], None],
+    beside: BesideTimes | None,
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
-    after_import("torch", partial(_note_modules_and, tune))
+    atexit.register(_finish, script.name, report, locks, told, beside, os.getpid(), perf_counter())
+
+    def begin() -> None:
+        _note_modules_and(tune)
+        if beside is not None:
+            beside.start()
+
+    after_import("torch", begin)
 
 
 def _note_modules_and(tune: Callable[[], None]) -> None:
@@ -156,6 +202,9 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
             order_accuracy(accuracy)
     except Exception as error:  # the program must run even if bestof fails
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
+        lock = current_lock()
+        if lock is not None:  # `--strict` must not take it for success
+            lock.missing["PyTorch", "every operation"] = "it is not tuned, as said above"
 
 
 def _processor() -> str:
@@ -175,7 +224,13 @@ def _tells() -> bool:
 
 
 def _finish(
-    name: str, file: ReportFile | None, told: list[str], process: int, began: float
+    name: str,
+    file: ReportFile | None,
+    locks: LockOptions,
+    told: list[str],
+    beside: BesideTimes | None,
+    process: int,
+    began: float,
 ) -> None:
     if not _tells():
         return
@@ -186,7 +241,8 @@ def _finish(
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
-        text = "\n".join([*_summary(name, file, began), *told])
+        told = [*told, *([] if beside is None else beside.lines())]
+        text = "\n".join([*_summary(name, file, locks, began), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):
@@ -194,19 +250,15 @@ def _finish(
         sys.stderr.flush()
 
 
-def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
+def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: float) -> list[str]:
     seconds = perf_counter() - began
     run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
-    report = replace(selection.report_all(), run=run)
+    report = selection.report_all()
+    report = replace(report, run=replace(run, window=window_text(report)))
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
-    # Do not ask for the default store if no selector was called: asking makes the file.
-    try:
-        store = selection.shared_store() if report.selectors or torch is not None else None
-    except StoreError:  # BESTOF_STORE is wrong; the first call has told it
-        store = None
+    store, written = kept_in(report)
     url = None if store is None else store.url
-    written = store is None or store.flush(_WRITE_SECONDS)
     width = terminal_width(sys.stderr)
     lines = summary_lines(report, torch, url, written=written, width=width)
     loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
@@ -215,6 +267,7 @@ def _summary(name: str, file: ReportFile | None, began: float) -> list[str]:
     layouts = sys.modules.get("bestof.torch.process.layout.interception")
     if layouts is not None:
         lines.extend(f"  {line}" for line in layouts.layout_lines())
+    lines.extend(f"  {line}" for line in locks.lines(store))
     if file is not None:
         try:
             file.write(report)

@@ -7,7 +7,12 @@ import sys
 
 from bestof.cli.store_action import Action
 from bestof.errors import InvalidArgument
-from bestof.selection.store.lock_file import export_records, import_pins, import_records
+from bestof.selection.store.lock_file import (
+    export_records,
+    import_pins,
+    import_records,
+    read_lock_file,
+)
 from bestof.selection.store.protocol import Store
 from bestof.view.quantity import plural
 from bestof.whole_file import write_whole
@@ -59,7 +64,7 @@ def _take_in(store: Store, path: str, *, theirs: bool) -> int:
 
     If both have a pin for the same place, `theirs` says whether the file's pin stays.
     """
-    text = _read(path)
+    text = sys.stdin.read() if path == "-" else read_lock_file(path)
     records, pins = import_records(text), import_pins(text)
     stayed = store.unite(records, pins, theirs=theirs)
     told = f"; {plural(stayed, 'pin')} of the store won over the file's" if stayed else ""
@@ -69,17 +74,6 @@ def _take_in(store: Store, path: str, *, theirs: bool) -> int:
         f"into {store.url}{told}"
     )
     return 0
-
-
-def _read(path: str) -> str:
-    try:
-        if path == "-":
-            return sys.stdin.read()
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidArgument(f"cannot read {path!r}: {reason}") from error
 
 
 EXPORT = Action(

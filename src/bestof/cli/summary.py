@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from bestof import selection
+from bestof.errors import StoreError
 from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
 from bestof.selection.reports.report import Report, Run
+from bestof.selection.store.protocol import Store
 from bestof.view.overview import run_lines, table_lines
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
+_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 _ROWS = 12  # of the table; `bestof report` shows more
 # The longest label. The column is as wide as the longest one.
 _LABEL = 60
@@ -39,6 +43,18 @@ class TorchSummary(Protocol):
     def threads(self) -> LoweredThreads | None: ...
 
 
+def kept_in(report: Report) -> tuple[Store | None, bool]:
+    """Return the store, and whether it has all decisions; None if there is none.
+
+    The default store is not asked for if no selector was called: asking makes the file.
+    """
+    try:
+        store = selection.shared_store() if report.selectors else None
+    except StoreError:  # BESTOF_STORE is wrong; the first call has told it
+        store = None
+    return store, store is None or store.flush(_WRITE_SECONDS)
+
+
 def summary_lines(
     report: Report,
     torch: TorchSummary | None,
@@ -64,7 +80,9 @@ def summary_lines(
     if rows:
         lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
     facts = _facts(report, rows, torch)
-    if store is not None and not written:
+    if store is not None and store.startswith("lock:"):
+        facts.append(("locked to", f"{store.removeprefix('lock:')}: nothing is measured or kept"))
+    elif store is not None and not written:
         facts.append(("not kept", f"{store} is not written yet; the last try is at exit"))
     else:
         facts.append(("kept in", store or "this process only: the store is off"))
@@ -83,6 +101,8 @@ def _facts(
     if total.calls:
         facts.append(("saved", _saved(total, run)))
     facts.append(("tuning", _price(total, run)))
+    if run.window is not None:
+        facts.append(("window", run.window))
     if total.calls and total.trials:
         facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
     unsettled = sum(row.chosen is None for row in rows)

@@ -19,6 +19,7 @@ from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
 from bestof.recipe.end_with import end_with
 from bestof.recipe.settings import Settings, parse_settings
+from bestof.selection.state.registry import Defaults
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,6 +48,7 @@ def _begin(settings: Settings, channel: Channel) -> None:
         }
         return channel.exchange(report)
 
+    Defaults.budget.is_on = False  # steps without a trial end a search
     clock = StepClock(pause)
     # The clock's hooks come first, so that a step's time has the work of all others.
     clock.start()

@@ -129,9 +129,11 @@ def matmul_algorithms(
     """Return what each algorithm that applies to a product promises, by its name.
 
     Strides count elements; the default is C-contiguous. threads: those that the scratch memory is
-    for; by default as in `matmul`.
+    for; by default as in `matmul`. No algorithm applies to a product without numbers.
     """
     product = _product(a_shape, b_shape, a_strides, b_strides, out_strides, dtype)
+    if 0 in (*a_shape, *b_shape):
+        return MappingProxyType({})
     rows = _rows(_native.isa())
     return MappingProxyType(
         {

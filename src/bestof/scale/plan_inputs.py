@@ -21,13 +21,13 @@ def batches_of(file: str) -> tuple[list[int], str]:
     the plan was made for several kinds of samples, such as images of two sizes, the kind with the
     most batches counts.
     """
-    kind, planned = _main_kind(read_plan(file)[1])
+    kind, planned = _main_kind(read_plan(file).planned)
     return sorted(planned), kind
 
 
 def load_for(file: str, batch: int) -> tuple[OptimizedModel, tuple[Any, ...], dict[str, Any]]:
     """Return the plan of a file, with arguments of this batch: random numbers, or zeros."""
-    accuracy, planned = read_plan(file)
+    accuracy, planned, _ = read_plan(file)
     plan = OptimizedModel(None, accuracy)
     for one in planned:
         plan.keep(one, fixed=True)

@@ -8,7 +8,13 @@ from bestof.selection.decorator import best_of
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
 from bestof.selection.reports.report_builder import report_all, store_report
-from bestof.selection.state.registry import shared_store, unless_shared, use_policy, use_store
+from bestof.selection.state.policy_choice import UnlessShared
+from bestof.selection.state.registry import (
+    shared_store,
+    use_lock,
+    use_policy,
+    use_store,
+)
 from bestof.selection.store import default_store, open_store
 from bestof.selection.trials.verifier import Verdict, Verifier
 
@@ -18,6 +24,7 @@ __all__ = [
     "Fixed",
     "Race",
     "Rounds",
+    "UnlessShared",
     "Verdict",
     "Verifier",
     "Window",
@@ -28,7 +35,7 @@ __all__ = [
     "report_all",
     "shared_store",
     "store_report",
-    "unless_shared",
+    "use_lock",
     "use_policy",
     "use_store",
 ]

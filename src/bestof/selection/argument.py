@@ -15,6 +15,7 @@ from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, has_short_form
+from bestof.selection.state.lock import current_lock
 from bestof.selection.store import open_store
 from bestof.selection.store.protocol import Store
 
@@ -53,9 +54,12 @@ def parse_own_policy(
 
 
 def parse_own_store(where: str, store: Any) -> Store | None:
-    """Return the store that a selector was given as an object or as a URL; None for none."""
+    """Return the store that a selector was given as an object or as a URL; None for none.
+
+    A locked run opens no store.
+    """
     if isinstance(store, str):
-        return open_store(store)
+        return None if current_lock() is not None else open_store(store)
     if store is not None and not all(
         callable(getattr(store, method, None)) for method in ("load", "save", "pinned")
     ):
@@ -123,6 +127,17 @@ def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) 
         raise InvalidArgument(
             f"{where}: timer: a group is timed by the clock; give alternatives of one function each"
         )
+
+
+def parse_share(where: str, share: object) -> float | None:
+    """Return a share of the time for trials, above 0 and at most 1; None for no bound."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if share is not None and not (is_number and 0 < share <= 1):  # type: ignore[operator]
+        raise InvalidArgument(
+            f"{where}: expected a share of the time above 0 and at most 1, such as 0.05, or None "
+            f"for no bound; got {share!r}"
+        )
+    return share  # type: ignore[return-value]  # checked
 
 
 def parse_drift(where: str, drift: object) -> bool:

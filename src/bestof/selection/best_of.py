@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
+from bestof.selection.argument import parse_share
 from bestof.selection.call.chooser import Chooser
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.call.new_problem import Neighbours, NewProblems
@@ -26,11 +27,13 @@ from bestof.selection.reports.report_builder import (
 )
 from bestof.selection.settings import Settings, parse_settings
 from bestof.selection.state import registry
+from bestof.selection.state.budget import SHARE
 from bestof.selection.state.copies import Beside, Teaching, fill, own_slots, remade, teachings
 from bestof.selection.state.family import family_of
 from bestof.selection.state.forced_choice import forced
-from bestof.selection.state.journal import Entry, Journal
+from bestof.selection.state.journal import Entry, Journal, logging_trials
 from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.lock import Lock
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.timer import Timer
 
@@ -87,6 +90,9 @@ class BestOf(PaperInterface, HotPath):
     timer: a Timer in place of the clock, for calls that return before their work is done, as on a
         GPU. Until the time of a trial is known, further calls of its problem go to the best known
         alternative. It does not work with groups, and switches `drift` off.
+    budget: the share of the time since the first trial that all trials of the process may cost, or
+        None for no bound. While it is used up, the best alternative known so far answers unsettled
+        calls. The first 0.1 s are free. See `Budget`.
 
     A copy, made by `copy` or by pickle, is a selector of its own with the same arguments. It starts
     with the decisions of the original, and shares its policy and store. `copy.deepcopy` also copies
@@ -125,6 +131,7 @@ class BestOf(PaperInterface, HotPath):
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
         timer: Timer | None = None,
+        budget: float | None = SHARE,
     ) -> None:
         given = dict(locals())
         before = frozenset(vars(self))  # attributes of a subclass, which copies take over
@@ -132,13 +139,10 @@ class BestOf(PaperInterface, HotPath):
         settings = parse_settings(**given)
         self.name = name
         self.get_problem_size = get_problem_size
-        self.journal = Journal(listener=on_event)
+        self.journal = Journal(listener=logging_trials(name, on_event))
         self._connect(settings, neighbours)
-        self.alternatives = list(alternatives)
-        self.alternative_names = tuple(settings.names)
-        self.versions = self._knowledge.versions
+        self._list(alternatives, settings)
         self.number = 0
-        self.total_alternatives = len(settings.alternatives)
         self.total_rounds = settings.paper.rounds
         self.pruning_speedup = settings.paper.pruning_speedup
         self.prune_after_round = settings.paper.prune_after_round
@@ -148,7 +152,16 @@ class BestOf(PaperInterface, HotPath):
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
         registry.register(self)
 
-    def _connect(self, settings: Settings, neighbours: Neighbours | None) -> None:
+    def _list(self, alternatives: Sequence[Any], settings: Settings) -> None:
+        """Set the attributes that tell what is chosen among."""
+        self.alternatives = list(alternatives)
+        self.alternative_names = tuple(settings.names)
+        self.versions = self._knowledge.versions
+        self.total_alternatives = len(settings.alternatives)
+
+    def _connect(
+        self, settings: Settings, neighbours: Neighbours | None, earlier: Knowledge | None = None
+    ) -> None:
         """Make the parts, and set the attributes that the hot path reads and calls."""
         guard, choice = settings.guard, settings.choice
         knowledge = self._knowledge = Knowledge(
@@ -162,7 +175,11 @@ class BestOf(PaperInterface, HotPath):
             journal=self.journal,
             plain=guard.is_plain,
             family=family_of(self.name, *settings.manner),
+            budget=registry.account_of(guard.clock),
+            share=settings.share,
         )
+        if earlier is not None:
+            knowledge.succeed(earlier)
         self._watch = DriftWatch(knowledge, choice, guard.clock)
         new_problems = NewProblems(
             knowledge,
@@ -180,6 +197,59 @@ class BestOf(PaperInterface, HotPath):
         long_way = Chooser(knowledge, guard, new_problems).answer
         self._long_way = long_way  # type: ignore[method-assign]  # on purpose, as said
         self._sampled = self._watch.sampled  # type: ignore[method-assign]  # on purpose, as said
+
+    # Alternatives at run time
+
+    def add(self, alternative: Any) -> None:
+        """Choose among one more alternative from now on: an `Alternative` or (name, function).
+
+        Each problem is searched again at its next call, and keeps its evidence: only the new
+        alternative needs trials. A call that runs meanwhile in another thread ends as it began.
+        A problem without a text (see `canonical`) has no evidence to keep, and is searched anew.
+        Raises InvalidArgument, before anything is changed, if the name is taken, or for a group,
+        whose open passes would be lost.
+        """
+        self._check_plain("add")
+        self.choose_among([*self.alternatives, alternative])
+
+    def remove(self, name: str) -> None:
+        """Choose among all other alternatives from now on.
+
+        A problem that had chosen this alternative takes the best of the others by their evidence
+        at its next call, or goes on with its search if that does not decide. Other problems keep
+        their decisions. Raises InvalidArgument, before anything is changed, if there is no such
+        alternative, for the first one, which is the reference, and for a group.
+        """
+        self._check_plain("remove")
+        names = self.alternative_names
+        if name not in names[1:]:
+            why = "the first one is the reference, and stays" if name in names else "there is none"
+            raise InvalidArgument(
+                f"BestOf({self.name!r}): remove: expected one of "
+                f"{', '.join(map(repr, names[1:])) or 'none'}; got {name!r}: {why}"
+            )
+        place = names.index(name)
+        self.choose_among([one for k, one in enumerate(self.alternatives) if k != place])
+
+    def _check_plain(self, asked: str) -> None:
+        if self._stage_count:
+            raise InvalidArgument(
+                f"BestOf({self.name!r}): {asked}: its alternatives are groups, which cannot change "
+                "while passes are open; make another selector"
+            )
+
+    def choose_among(self, alternatives: Sequence[Any], **changed: Any) -> None:
+        """Choose among these alternatives from now on, by what is known of them.
+
+        changed: other arguments of the selector, such as its policy. Passes of a group that are
+        open meanwhile are answered as if they had never begun.
+        """
+        with self._knowledge.lock:
+            given = {**self._arguments(), "alternatives": alternatives, **changed}
+            settings = parse_settings(**given)
+            self._given = given
+            self._connect(settings, given["neighbours"], self._knowledge)
+            self._list(alternatives, settings)
 
     # Reports and control
 
@@ -225,6 +295,15 @@ class BestOf(PaperInterface, HotPath):
         """
         decision = self._knowledge.decisions.get(problem)
         return None if decision is None else decision.alternative
+
+    @property
+    def budget(self) -> float | None:
+        """The share of the time that trials may cost; None for no bound. It may be set."""
+        return self._knowledge.budget_share
+
+    @budget.setter
+    def budget(self, share: float | None) -> None:
+        self._knowledge.budget_share = parse_share(f"BestOf({self.name!r}): budget", share)
 
     @property
     def trials(self) -> int:
@@ -276,6 +355,10 @@ class BestOf(PaperInterface, HotPath):
     def asked_store(self) -> Store | None:
         """Return the store, or None if this selector has met no problem yet."""
         return self._knowledge.asked_store()
+
+    def meet_lock(self, lock: Lock) -> None:
+        """Let the lock of the process count its records that fit these alternatives."""
+        lock.meet(self.name, self._knowledge.alternatives)
 
     def print_as_table(self) -> None:
         """Print the report."""

@@ -17,6 +17,7 @@ from bestof.selection.argument import (
     parse_own_policy,
     parse_own_store,
     parse_rounds,
+    parse_share,
 )
 from bestof.selection.call.guard import Guard, validate_check
 from bestof.selection.identity.alternative import Alternative, parse_alternatives
@@ -49,6 +50,7 @@ class Settings:
     max_problems: int
     max_searches: int | None
     patience: int
+    share: float | None
 
 
 def parse_settings(
@@ -71,6 +73,7 @@ def parse_settings(
     on_event: Callable[..., object] | None,
     drift: bool | None,
     timer: Timer | None,
+    budget: float | None,
 ) -> Settings:
     """Return the settings of a selector. Raises InvalidArgument, which names the argument."""
     check_name(name)
@@ -119,4 +122,5 @@ def parse_settings(
         max_problems=max_problems,
         max_searches=max_searches,
         patience=patience,
+        share=parse_share(f"{where}: budget", budget),
     )

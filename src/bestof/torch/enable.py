@@ -20,9 +20,12 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
-from bestof.selection.state.registry import Defaults
+from bestof.selection.policies import Window
+from bestof.selection.state.lock import current_lock, set_lock
+from bestof.selection.state.registry import Defaults, use_lock
 from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
+from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.ops import table
 from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
@@ -30,7 +33,10 @@ from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import Neighbours
 from bestof.torch.process.ranks.agreement import Agreement
+from bestof.torch.process.steps import count_steps
 from bestof.torch.process.threads import FittedThreads, Lowered
+from bestof.torch.rows.entry_points import load_entry_points
+from bestof.torch.rows.offer import Offer, check_offer, make_offer, only_pytorch
 
 
 class _State:
@@ -48,6 +54,7 @@ class _State:
     keeps_freed: bool = False  # what the allocator was told
     threads = FittedThreads()
     neighbours = Neighbours()
+    windows: ClassVar[dict[tuple[int, int], Window]] = {}
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
 
@@ -66,6 +73,7 @@ def enable(config: ConfigurationLike = None) -> None:
     Raises InvalidArgument for an unusable configuration, TorchError if PyTorch is too old.
     """
     configuration = _enabling(config)
+    _lock(configuration)
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
         _apply(threads=True)
@@ -91,6 +99,10 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     raises.
     """
     token, configuration = object(), _enabling(config)
+    if configuration.locked is not None:
+        raise InvalidArgument(
+            "config: kernel.locked: a lock holds for the whole process; pass it to enable()"
+        )
     with _State.lock:
         _State.blocks = (*_State.blocks, (token, configuration))
         _apply()
@@ -103,14 +115,15 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 
 
 def set_config(config: ConfigurationLike) -> None:
-    """Configure the process by a dict, a JSON file's path, or None: all but ranks and neighbours.
+    """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "without": []}, "memory": {"keep_freed": true},
-    "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable": true, "tuning_steps":
-    500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true}, "ranks": {"enable": true}}`.
-    Omitted keys take their defaults. Neighbours, data loading, layout and the agreement of ranks
-    are off by default.
+    "product": true, "attention": true, "only": ["im2row"], "without": [], "skip_modules": [],
+    "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05}, "memory":
+    {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable":
+    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
+    "ranks": {"enable": true}}`.
+    Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -119,7 +132,20 @@ def set_config(config: ConfigurationLike) -> None:
     pooling: choose for maximum and average pooling too. Their results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
-    without: operations that are left to PyTorch, by the names of their selectors.
+    only: the rows that are tried, by their names in reports, wherever they can run. PyTorch's own
+        kernels stay, and race with them. All rows by default.
+    without: rows that are never tried, and operations that are left to PyTorch, by their names in
+        reports. Plans that are made from now on obey `only` and `without` too.
+    skip_modules: patterns of names of modules, as in `model.named_modules()`, such as "layer1.*".
+        PyTorch computes their calls and gradients. Plans and compiled models have no modules.
+    locked: a lock file. Every selector of the process takes the decisions in it, and measures
+        nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
+        are then, and ranks need no agreement.
+    tuning_range: [start, stop], steps of the program. Before them, PyTorch's own kernels answer; in
+        them, alternatives are tried; after them, the best so far is taken. Steps are those of
+        PyTorch's optimizers, or the calls of `step`.
+    live_checks: compare results of settled calls with PyTorch's, for at most 1 % of the time.
+    budget: the share of the time that trials may cost, or None for no bound.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -134,7 +160,8 @@ def set_config(config: ConfigurationLike) -> None:
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
     unreadable file.
     """
-    configuration = EVERYTHING if config is None else _parsed(config)
+    configuration = _parsed(EVERYTHING if config is None else config)
+    _lock(configuration)
     if not configuration.enable:
         disable()
         with _State.lock:
@@ -144,6 +171,19 @@ def set_config(config: ConfigurationLike) -> None:
     with _State.lock:
         _State.everywhere, _State.without_kernels = configuration, None
         _apply(threads=True)
+
+
+def set_aside() -> None:
+    """Let PyTorch's own kernels answer until `put_back`. All else stays as it is."""
+    with _State.lock:
+        for one in overrides():
+            one.remove()
+
+
+def put_back() -> None:
+    """Choose again, as is configured at present."""
+    with _State.lock:
+        _apply()
 
 
 def order_accuracy(accuracy: str) -> None:
@@ -167,13 +207,8 @@ def lowered_threads() -> Lowered | None:
 def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
-    known = [one.name for one in table.OPERATIONS]
-    for name in configuration.without:
-        if name not in known:
-            raise InvalidArgument(
-                f"config: kernel.without: there is no operation {name!r}; expected one of "
-                f"{', '.join(map(repr, known))}"
-            )
+    load_entry_points()  # the names of their rows may stand in it
+    check_offer(Offer(configuration.only, configuration.without), table.OPERATIONS)
     return configuration
 
 
@@ -184,6 +219,26 @@ def _enabling(config: ConfigurationLike) -> Configuration:
             "config: kernel.enable: expected true, as this call enables; got false; use disable()"
         )
     return configuration
+
+
+def _lock(configuration: Configuration) -> None:
+    """Lock the process, if the configuration says so, before anything else is changed.
+
+    Raises InvalidArgument if the lock has records of PyTorch's operations, and none of them fits.
+    """
+    path, before = configuration.locked, current_lock()
+    lock = before if path is None else use_lock(path)
+    if lock is None or not configuration.enable:
+        return
+    make_overrides()
+    fit, every = lock.fitting(one.selector.name for one in operation_overrides())
+    if every and not fit:
+        set_lock(before)
+        raise InvalidArgument(
+            f"the lock {lock.path}: 0 of its {every} records of PyTorch's operations fit: it was "
+            "written with another version of PyTorch or of bestof; write it again by `bestof run "
+            "--write-lock FILE script.py`"
+        )
 
 
 def _apply(*, threads: bool = False) -> None:
@@ -199,21 +254,27 @@ def _apply(*, threads: bool = False) -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
+        _offer(Offer(wanted.only, wanted.without))
+        SKIPPED_MODULES.skip(wanted.skip_modules)
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
+        count_steps()
+        Defaults.window = _window(wanted)
         ordered = _State.ordered
         within = wanted if ordered is None else replace(wanted, accuracy=ordered)
         for one in overrides():
             one.configure(within)
         _tell_left_out()
+        Defaults.live_checks.is_on = wanted.live_checks
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         if threads and _State.everywhere is not None:
             _fit_threads(_State.everywhere.fit_threads)
             _watch_neighbours(_State.everywhere.watch_neighbours)
-        follow(_bounds(wanted))
-        tune_layouts(wanted.layout)
-        _agree(wanted.ranks)
+        measures = current_lock() is None  # loaders, layouts and the agreement of ranks do
+        follow(_bounds(wanted) if measures else None)
+        tune_layouts(wanted.layout and measures)
+        _agree(wanted.ranks and measures)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -224,6 +285,15 @@ def left_out() -> dict[str, str]:
     """Return the operations that this PyTorch keeps although they are enabled, each with why."""
     found = {one.operation.name: one.objection for one in operation_overrides()}
     return {name: why for name, why in found.items() if why is not None}
+
+
+def _offer(offer: Offer) -> None:
+    """Choose among these rows. Say once if `only` leaves PyTorch's own kernels alone."""
+    make_offer(offer)
+    names = ", ".join(only_pytorch(table.OPERATIONS, offer))
+    if names and names not in _State.told:
+        _State.told.add(names)
+        warn(f"kernel.only leaves nothing but PyTorch's own kernels for these operations: {names}")
 
 
 def _tell_left_out() -> None:
@@ -240,12 +310,20 @@ def _tell_left_out() -> None:
 
 
 def _remove_all() -> None:
+    Defaults.window = None
     for one in overrides():
         one.remove()
+    _offer(Offer())
+    for part in operation_overrides():
+        part.choose_offered()
+    SKIPPED_MODULES.skip(())
+    Defaults.live_checks.is_on = True  # for selectors of the program
     _keep_freed(False)
     _fit_threads(False)
     _watch_neighbours(False)
     only = _State.without_kernels
+    if current_lock() is not None:
+        only = None
     follow(None if only is None else _bounds(only))
     tune_layouts(only is not None and only.layout)
     _agree(False)
@@ -255,6 +333,12 @@ def _agree(wanted: bool) -> None:
     if wanted and _State.agreement is None:
         _State.agreement = Agreement()
     Defaults.agreement = _State.agreement if wanted else None
+
+
+def _window(configuration: Configuration) -> Window | None:
+    """Return the window of a configuration. It goes on where an earlier one of its steps was."""
+    steps = configuration.tuning_range
+    return None if steps is None else _State.windows.setdefault(steps, Window(*steps))
 
 
 def _bounds(configuration: Configuration) -> Bounds | None:

@@ -12,6 +12,7 @@ from bestof.selection import BestOf
 from bestof.selection.duration import duration
 from bestof.selection.reports.report import ProblemReport
 from bestof.selection.state.journal import TrialEntry
+from bestof.selection.state.lock import current_lock
 from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.overrides import convolution_overrides, operation_overrides
@@ -61,6 +62,7 @@ class Summary:
     keeps_freed: whether freed memory stays in the process at present.
     left_out: operations that this PyTorch keeps although they are enabled, each with the reason.
     threads: how PyTorch's threads were lowered to what the process may use; None if they were not.
+    not_in_lock: problems of a locked run that took PyTorch's own kernel, as they were not recorded.
     """
 
     layers: int
@@ -71,6 +73,7 @@ class Summary:
     keeps_freed: bool = False
     left_out: tuple[tuple[str, str], ...] = ()
     threads: Lowered | None = None
+    not_in_lock: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: a row for each problem, and what was saved and spent."""
@@ -90,6 +93,7 @@ class Summary:
             f"{self.trials} trials"
         )
         out = [f"{name} stays PyTorch's own: {why}" for name, why in self.left_out]
+        out += [f"not in the lock: {one}" for one in self.not_in_lock]
         headings = ("operation", "problem", "chosen", "calls", "before", "after")
         return html_table("bestof", headings, rows, notes=[saved, *out])
 
@@ -110,6 +114,7 @@ def _summed(overrides: Iterable[Override], groups: Iterable[ConvolutionOverride]
         calls = one.calls.totals()
         layers.update(map(one.operation.layer_of, calls))
         total += _evidence(one, calls)
+    lock = current_lock()
     for group in groups:
         loss, saved = group.sharing()
         total += _Evidence((), saved, loss, group.selector.trials)
@@ -122,6 +127,7 @@ def _summed(overrides: Iterable[Override], groups: Iterable[ConvolutionOverride]
         keeps_freed_memory(),
         tuple(left_out().items()),
         lowered_threads(),
+        () if lock is None else tuple(lock.missing_lines()),
     )
 
 

@@ -53,6 +53,8 @@ def _page(report: Report) -> Iterator[str]:
     yield f"<h1>{escape(title)}</h1>"
     if report.run is not None:
         yield f'<p class="soft">{escape(run_lines(report.run)[1])}</p>'
+        if report.run.window is not None:
+            yield f'<p class="soft">Window: {escape(report.run.window)}</p>'
     rows = overview(report)
     if not rows:
         yield f"<p>{nothing(report)}</p>"

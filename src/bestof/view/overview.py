@@ -36,6 +36,8 @@ def overview_text(report: Report, width: int | None = None, most: int | None = N
         return "\n".join([*lines, nothing(report)])
     lines += table_lines(rows, width or 100, most)
     lines += ["", *net_lines(net(report)), *_unsettled(rows)]
+    if report.run is not None and report.run.window is not None:
+        lines.append(printable(f"window: {report.run.window}"))
     lines.append("--explain-words explains the words, --all shows every alternative")
     return "\n".join(lines)
 

@@ -41,6 +41,8 @@ WORDS = (
     ("stored", "decided by an earlier process, from the store"),
     ("only", "no other alternative was worth a trial"),
     ("forced, pinned", "chosen by an order, without trials"),
+    ("locked", "from the lock; `not in the lock`: the first alternative, as none is recorded"),
+    ("window", "the best so far when a window of steps ended"),
     ("pruned", "left the search after a few trials, as it was slower"),
     ("left out", "could run, and was not tried; the reason follows"),
     ("not applicable", "cannot compute this problem, or not at the chosen level of accuracy"),

@@ -176,7 +176,9 @@ def test_the_configuration_leaves_it_out(toy: Any) -> None:
     bt.enable({"kernel": {"without": ["toy"]}})
     torch.erfc(X)
     assert toy.ran == 0
-    with pytest.raises(InvalidArgument, match="there is no operation 'toi'; expected one of"):
+    with pytest.raises(
+        InvalidArgument, match="there is no operation or row 'toi'; did you mean 'toy'"
+    ):
         bt.enable({"kernel": {"without": ["toi"]}})
     bt.enable()
     torch.erfc(X)

@@ -125,6 +125,11 @@ PAIRS = [("one", one), ("two", two)]
             {"timer": 1.0},
             "timer: expected an object with start and paused; got float",
         ),
+        (
+            ("it", PAIRS, len),
+            {"budget": 0},
+            "budget: expected a share of the time above 0 and at most 1",
+        ),
     ],
 )
 def test_refuses_unusable_arguments(arguments: Any, options: Any, says: str) -> None:

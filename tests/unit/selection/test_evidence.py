@@ -232,7 +232,7 @@ def test_a_window_that_ends_too_early_decides_but_saves_only_evidence(program: P
     selector(1)
     window.step()
     assert selector(1) == "a"
-    assert selector.explain(1).source == "forced"
+    assert selector.explain(1).source == "window"
     assert store.kept["it", "(1,)"].decision is None
     assert [one.alternative for one in store.kept["it", "(1,)"].evidence] == ["a"]
     assert selector(2) == "a"  # first met after the window

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_program import BrokenStore, Program
 
-from bestof import Alternative
+from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection.identity.host import host
 from bestof.selection.policies import Fixed
@@ -202,6 +202,15 @@ def test_force_comes_before_pin_policy_and_evidence(
     selector.flush()
     assert store.records() == []
     assert program.selector(TWO, store=store)(1) == "b"
+
+
+def test_names_may_have_commas_and_equals_signs(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BESTOF_FORCE", r"other=x,a\,b\=c = two\, three=four")
+    selector = BestOf("a,b=c", [("one", abs), ("two, three=four", abs)], lambda n: n)
+    selector(1)
+    assert selector.explain(1).decision == "two, three=four"
 
 
 def test_force_needs_no_store_and_serves_groups(

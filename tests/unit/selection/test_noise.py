@@ -32,6 +32,8 @@ def evidence(name: str, *samples: float, disqualified: str | None = None) -> Evi
         ((1.0, 1.0, 3.0), (1.5, 1.5, 1.5), True),  # wide, and the rival is near
         ((1.0, 1.0, 3.0), (5.0, 5.0, 5.0), False),  # wide, and the rival is far
         ((1.0, 1.0, 1.0), (), False),
+        ((153.0, 53.0), (400.0,), True),  # two calls that differ, wherever the rival is
+        ((1.1, 1.0), (400.0,), False),
     ],
 )
 def test_which_decisions_are_noisy(

@@ -49,9 +49,13 @@ class Names(Verifier):
 
 
 def make(
-    answers: dict[str, tuple[float, str]], verifier: Names, stages: int = 0, **options: Any
+    answers: dict[str, tuple[float, str]],
+    verifier: Names,
+    stages: int = 0,
+    clock: Clock | None = None,
+    **options: Any,
 ) -> BestOf:
-    clock = Clock()
+    clock = clock or Clock()
 
     def function(seconds: float, answer: str) -> Any:
         def call(*_: Any) -> str:
@@ -153,19 +157,3 @@ def test_an_interrupt_of_a_comparison_leaves_it_undone() -> None:
     verifier.error = None
     with pytest.warns(BestofWarning, match="'broken' was disqualified"):
         assert [selector(1) for _ in range(9)] == [RIGHT] * 9
-
-
-def test_a_winner_that_turns_wrong_later_is_found() -> None:
-    answers = {"as is": (4.0, RIGHT), "native": (1.0, RIGHT), "other": (2.0, RIGHT)}
-    verifier = Names()
-    selector = make(answers, verifier, drift=True)
-    for _ in range(600):
-        selector(1)
-    assert selector.explain(1).decision == "native"
-    compared = len(verifier.judged)
-    assert 2 < compared < 6
-    verifier.wrong = {"native"}
-    with pytest.warns(BestofWarning, match="'native' was disqualified: wrong result"):
-        assert {selector(1) for _ in range(4000)} == {RIGHT}
-    assert selector.explain(1).decision == "other"
-    assert len(verifier.judged) < compared + 8  # far below one call in a hundred

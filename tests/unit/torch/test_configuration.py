@@ -16,7 +16,7 @@ from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
 from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
-from bestof.torch.dispatch.overrides import convolution_override, operation_overrides
+from bestof.torch.dispatch.overrides import convolution_override, operation_overrides, overrides
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.onednn import has_bfloat16
@@ -63,7 +63,16 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
         ({"kernel": {"packed_mib": -1}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": {"packed_mib": True}}, "kernel.packed_mib: expected a whole number"),
+        ({"kernel": {"locked": ""}}, "kernel.locked: expected the path of a file; got ''"),
+        ({"kernel": {"locked": 3}}, "kernel.locked: expected the path of a file; got 3"),
+        ({"kernel": {"locked": "no/such.lock"}}, "cannot read the lock file 'no/such.lock'"),
+        ({"kernel": {"tuning_range": [1]}}, "kernel.tuning_range: expected two whole numbers"),
+        ({"kernel": {"tuning_range": [3, 3]}}, "kernel.tuning_range: the range is empty: alter"),
         ({"kernel": []}, "kernel: expected a dict; got list"),
+        ({"kernel": {"budget": 0}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"budget": 1.5}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"budget": True}}, "kernel.budget: expected a share of the time above 0"),
+        ({"kernel": {"live_checks": 1}}, "kernel.live_checks: expected true or false; got 1"),
         ({"memory": {"keep_freed": 0}}, "memory.keep_freed: expected true or false; got 0"),
         (
             {"memory": {"keep": True}},
@@ -131,6 +140,18 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert parse_configuration(file).layout
 
 
+def test_paddlepaddles_dict_is_accepted_as_it_stands(tmp_path: Path) -> None:
+    paddles = {
+        "kernel": {"enable": True, "tuning_range": [1, 10]},
+        "layout": {"enable": True},
+        "dataloader": {"enable": True, "tuning_steps": 100},
+    }
+    (tmp_path / "paddle.json").write_text(json.dumps(paddles))
+    for config in (paddles, tmp_path / "paddle.json"):
+        parsed = parse_configuration(config)
+        assert (parsed.tuning_range, parsed.layout, parsed.tuning_steps) == ((1, 10), True, 100)
+
+
 def test_settings_that_start_processes_are_off_by_default() -> None:
     assert not parse_configuration(None).dataloader
     assert not parse_configuration({"dataloader": {"tuning_steps": 7}}).dataloader
@@ -176,7 +197,7 @@ def test_a_pass_that_is_left_out_leaves_training_to_pytorch() -> None:
     assert calls() == [3, 1, 1]
     integration.enable({"kernel": {"without": ["convolution forward"]}})
     assert calls() == [3, 1, 1]
-    with pytest.raises(InvalidArgument, match="there is no operation 'convolution'"):
+    with pytest.raises(InvalidArgument, match="there is no operation or row 'convolution'"):
         integration.enable({"kernel": {"without": ["convolution"]}})
 
 
@@ -238,3 +259,12 @@ def test_a_policy_that_names_an_alternative_need_not_fit_every_selector() -> Non
         assert override is not None
         (problem,) = override.layer.forward_pass.report().problems
         assert problem.decision == "im2row"
+
+
+@pytest.mark.parametrize("budget", [0.5, None])
+def test_every_selector_takes_the_budget(budget: float | None) -> None:
+    integration.enable({"kernel": {"budget": budget}})
+    selectors = [one.selector for made in overrides() for one in (made, *made.parts)]
+    assert {one.budget for one in selectors} == {budget}
+    integration.enable()
+    assert {one.budget for one in selectors} == {0.05}

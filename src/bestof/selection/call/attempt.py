@@ -89,6 +89,8 @@ class Attempt(Trial):
         undo: Callable[[], object] | None = None
         compared: Comparison | None = None
         verifier, expected = self.guard.verifier, UNKNOWN
+        compares = knowledge.budget.is_on and self.guard.check is not None
+        started = self.guard.clock() if compares or verifier is not None else 0.0
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
@@ -100,6 +102,8 @@ class Attempt(Trial):
                 return expected.answer
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
+        if compares:
+            knowledge.budget.book(clock() - started)
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
@@ -120,7 +124,7 @@ class Attempt(Trial):
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:
-                return self._verified(verifier, seconds, result, expected, args)
+                return self._verified(verifier, started, seconds, result, expected, args)
             if compared is None:
                 self._tell(self, seconds, None)
                 return result
@@ -211,6 +215,7 @@ class Attempt(Trial):
     def _verified(
         self,
         verifier: Verifier,
+        started: float,
         seconds: float,
         result: Any,
         expected: Any,
@@ -223,6 +228,7 @@ class Attempt(Trial):
         except BaseException:
             self.withdraw()
             raise
+        self.knowledge.compared(self.guard.clock() - started - seconds, seconds)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

@@ -59,10 +59,14 @@ class Chooser:
         tuning = knowledge.tunings.get(problem)
         if tuning is not None:
             position = tuning.asked
-            if position is not None and (
-                parent is None
-                or (parent.parent is None and parent.owner is not knowledge)
-                or not parent.has_above(knowledge)
+            if (
+                position is not None
+                and knowledge.may_try(tuning)
+                and (
+                    parent is None
+                    or (parent.parent is None and parent.owner is not knowledge)
+                    or not parent.has_above(knowledge)
+                )
             ):
                 return self._try(tuning, 0, position, None, parent, args, kwargs)
         winner: PythonWinner | None = None
@@ -83,6 +87,7 @@ class Chooser:
                     self._plain
                     and tuning.decision is None
                     and (parent is None or not parent.has_above(knowledge))
+                    and (stage > 0 or knowledge.may_try(tuning))
                 ):
                     position, begun = self._next(tuning, stage)
                 if position is None:
@@ -319,6 +324,7 @@ class Chooser:
             position = tuning.orphan()
         else:
             timed = self._guard.late is None or not self._guard.late.blocks(tuning)
+            timed = timed and self._knowledge.may_try(tuning)
             position = self._ask(tuning) if timed else tuning.best_known()
         if stage == 0 and tuning.decision is not None:
             timed = False
@@ -373,7 +379,9 @@ class Chooser:
             # was decided.
             decided = winner is not None and not getattr(tuning.search, "cut_off", False)
             measured = decided and tuning.candidates[asked].samples
-            self._knowledge.settle(tuning, asked, "measured" if measured else "forced")
+            source = getattr(tuning.search, "source", None)
+            source = source or ("measured" if measured else "forced")
+            self._knowledge.settle(tuning, asked, source)
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:

@@ -8,7 +8,7 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from bestof.selection.outside import comes_from_outside
+from bestof.selection.outside import comes_from_outside, reraise_from_outside
 from bestof.selection.passes import NEVER, PythonWinner
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policies.policy import Policy, searches_at_any_time
@@ -27,20 +27,16 @@ from bestof.selection.trials.verifier import Verdict, Verifier
 _log = logging.getLogger("bestof")
 
 _REST_DOUBLED = 10  # the most doublings: nine samples become 9,216
-# A settled result is compared again after so many calls, and then each time that they have doubled.
-# A comparison takes about as long as three calls of the first alternative: with a winner that is
-# twice as fast, at most 1.2 % of the first 512 calls, and less of all later ones.
-_COMPARED_AFTER = 512
-_REMEMBERED = 4096  # problems
 
 
 class DriftWatch:
     """Times some settled calls, and reopens the race of a winner whose time has drifted.
 
+    If the selector has a verifier, the results of some of these calls are compared instead.
     Calls on the long way are not sampled. So calls inside trials do not count.
     """
 
-    __slots__ = ("__weakref__", "_choice", "_clock", "_compared", "_knowledge", "name")
+    __slots__ = ("__weakref__", "_choice", "_clock", "_knowledge", "name")
 
     def __init__(
         self, knowledge: Knowledge, choice: PolicyChoice, clock: Callable[[], float]
@@ -49,7 +45,6 @@ class DriftWatch:
         self._knowledge = knowledge
         self._choice = choice
         self._clock = clock
-        self._compared: dict[Hashable, int] = {}  # calls at the last comparison
 
     def agreed(self, policy: Policy, problem: Hashable, reopens: bool = False) -> Policy:
         """Return the policy that all ranks of a job share, or `policy` if there is one rank.
@@ -95,8 +90,10 @@ class DriftWatch:
             return answer
 
         verifier = self._knowledge.verifier
-        if verifier is not None and self._is_due(verifier, winner, problem):
-            return self._compare(verifier, winner, problem, stage, args, kwargs)
+        if verifier is not None:
+            decision = self._knowledge.decisions.get(problem)
+            if decision is not None and self._is_due(verifier, decision, stage):
+                return self._compare(verifier, winner, decision, stage, args, kwargs)
         # It is a trial, so that unsettled choices inside can mark it as not clean. It is not put
         # into `detours`, so that settled calls stay on the hot path. If it raises, the next sample
         # is the one that the hot path has set.
@@ -108,38 +105,47 @@ class DriftWatch:
             self._observe(winner, problem, stage, seconds)
         return result
 
-    def _is_due(self, verifier: Verifier, winner: PythonWinner, problem: Hashable) -> bool:
+    def _is_due(self, verifier: Verifier, decision: Decision, stage: int) -> bool:
         """Return whether the result of this settled call should be compared again."""
-        if winner.calls < max(_COMPARED_AFTER, 2 * self._compared.get(problem, 0)):
-            return False
-        decision = self._knowledge.decisions.get(problem)
-        return decision is not None and not verifier.trusts(decision.alternative)
+        guess = (1 + self._knowledge.comparison) * (decision.seconds or 0.0)
+        return not verifier.trusts(decision.alternative) and registry.Defaults.live_checks.is_due(
+            (self.name, decision.problem, stage), guess
+        )
 
     def _compare(
         self,
         verifier: Verifier,
         winner: PythonWinner,
-        problem: Hashable,
+        decision: Decision,
         stage: int,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Answer a settled call and compare its result. Its time tells nothing."""
-        function, decision = winner.functions[stage], self._knowledge.decisions.get(problem)
+        """Answer a settled call and compare its result. Its time tells nothing of drift."""
+        function, checks = winner.functions[stage], registry.Defaults.live_checks
 
         def compared() -> Verdict:
-            expected = verifier.expect(stage, args)
-            if type(expected) is Verdict or decision is None:
+            try:
+                expected = verifier.expect(stage, args)
+            except Exception:  # memory is short, say
+                reraise_from_outside()
                 return Verdict(function(*args, **kwargs), tells=False)
-            result = function(*args, **kwargs)
-            if len(self._compared) >= _REMEMBERED:
-                self._compared.clear()
-            self._compared[problem] = winner.calls
+            if type(expected) is Verdict:
+                return Verdict(function(*args, **kwargs), tells=False)
+            try:
+                result = function(*args, **kwargs)
+            except Exception:
+                verifier.answer(expected)  # it puts changed arguments back
+                raise
             return verifier.judge(decision.alternative, stage, args, expected, result)
 
-        trial = Trial(self._knowledge, problem, -1, None)
-        verdict: Verdict = call_inside(trial, compared, (), {})
-        if verdict.wrong is not None and decision is not None:
+        trial, started = Trial(self._knowledge, decision.problem, -1, None), checks.clock()
+        try:
+            verdict: Verdict = call_inside(trial, compared, (), {})
+        finally:
+            checks.book((self.name, decision.problem, stage), checks.clock() - started)
+        winner.sample_at = winner.calls + calls_between(decision.seconds or 0.0, winner.calls)
+        if verdict.wrong is not None:
             self._take_out(decision, winner, f"wrong result: {verdict.wrong}")
         return verdict.answer
 
@@ -168,6 +174,7 @@ class DriftWatch:
                 f"disqualified: {reason}; another alternative answered the call"
             )
             knowledge.reopen(tuning)
+            knowledge.save(tuning)  # now: the next run must not adopt the decision
             knowledge.conclude(tuning)
         knowledge.tell()
         if knowledge.journal.undelivered:

@@ -9,7 +9,7 @@ from typing import Any
 from bestof.errors import NoAlternative, ProblemError
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.identity.alternative import Alternative
-from bestof.selection.identity.problem import canonical
+from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.identity.version import places
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Neighbour
@@ -20,12 +20,15 @@ from bestof.selection.policies.policy import (
     has_short_form,
     searches_at_any_time,
 )
+from bestof.selection.policies.recorded import UNRECORDED, Recorded, RecordedSearch
 from bestof.selection.state import registry
 from bestof.selection.state.candidate import Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.forced_choice import ForcedChoice
 from bestof.selection.state.journal import DisqualificationEntry
 from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.lock import Lock, current_lock, valid_decision
+from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.state.noise import is_noisy
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.tuning import Tuning, applies, new_tuning, start_search
@@ -88,6 +91,8 @@ class NewProblems:
             position = self._first_of_several(problem)
             if position is not None and stage == 0:
                 waiting.add(problem, position)
+                for writer in LockWriter.active:
+                    writer.opened(self._knowledge.name, problem_text(problem))
             return position
         idle = waiting.gives_way(problem, searches) if stage == 0 else None
         if idle is None:
@@ -117,18 +122,23 @@ class NewProblems:
 
     def meet(self, problem: Hashable) -> Tuning:
         """Open a new problem; raise NoAlternative if no alternative applies."""
-        policy = self._choice.current()
-        if self._neighbours is not None:
+        policy, lock = self._choice.current(), current_lock()
+        if self._neighbours is not None and lock is None:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
         try:
-            policy = self._watch.agreed(policy, problem)
+            if lock is None:
+                policy = self._watch.agreed(policy, problem)
+                wanted = [always(policy)]
+            else:
+                policy = self._recorded(policy, problem)
+                wanted = [self._knowledge.names[0], *(name for name, _ in policy.wanted)]
             self._knowledge.stored.overdue = False
             order = self._forced or self._knowledge.stored.pinned(canonical(problem))
             tuning = new_tuning(
                 problem,
                 *(self._knowledge.alternatives, self._knowledge.stages),
                 *(policy, self._knowledge.refused),
-                wanted=always(policy) if order is None else order.alternative,
+                wanted=wanted if order is None else [*wanted, order.alternative],
             )
         except ProblemError as error:
             raise ProblemError(f"BestOf({self._knowledge.name!r}): {error}") from None
@@ -145,6 +155,8 @@ class NewProblems:
             return tuning
         if len(remaining) == 1:
             self._knowledge.settle(tuning, remaining[0], "only")
+        elif lock is not None:
+            self._take_recorded(tuning, lock)
         elif always(policy) is not None and tuning.search.winner is not None:
             self._knowledge.settle(tuning, tuning.search.winner, "forced")
         else:
@@ -154,6 +166,35 @@ class NewProblems:
                 tuning.awaits_store = self._knowledge.stored.overdue
                 self._knowledge.hold(tuning)
         return tuning
+
+    def _recorded(self, policy: Policy, problem: Hashable) -> Recorded:
+        """Return the policy of a locked run: what is ordered, what is recorded, or the first."""
+        wanted = [(ordered, "forced")] if (ordered := always(policy)) is not None else []
+        record = self._knowledge.recorded(canonical(problem))
+        recorded = None if record is None else valid_decision(record, self._knowledge.alternatives)
+        if recorded is not None:
+            wanted.append((recorded, "locked"))
+        return Recorded(tuple(wanted))
+
+    def _take_recorded(self, tuning: Tuning, lock: Lock) -> None:
+        """Settle for the recorded alternative without a trial, a comparison or a later race.
+
+        Its first call goes the long way, where an alternative that raises, or that calls its own
+        selector again, gives way to another one.
+        """
+        known = self._knowledge
+        record = known.recorded(tuning.key)
+        if record is not None:
+            tuning.replay(record)  # for reports
+        search = tuning.search
+        assert isinstance(search, RecordedSearch)
+        winner, source = search.winner, search.source
+        assert winner is not None
+        if source == UNRECORDED:
+            lock.miss(known.name, problem_text(tuning.problem), record)
+        tuning.candidates[winner].trusted = set(known.stages[winner])
+        tuning.unverified = set(known.stages[winner])
+        known.settle(tuning, winner, source)
 
     def may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
         """Drop a search that began before the store had answered, once the store has answered.
@@ -179,9 +220,12 @@ class NewProblems:
         refusal = order.refusal(tuning.candidates, record)
         if refusal is not None:
             if order not in self._refused:
+                instead = "searches for the fastest alternative"
+                if current_lock() is not None:
+                    instead = "takes what the lock records"
                 self._refused.add(order)
                 self._knowledge.notices.append(
-                    f"{self._knowledge.where(tuning.problem)}: {order.refused(refusal)}"
+                    f"{self._knowledge.where(tuning.problem)}: {order.refused(refusal, instead)}"
                 )
             return False
         if record is not None:
@@ -265,7 +309,8 @@ class NewProblems:
             tuning.unverified = set(self._knowledge.stages[0])
         if stored and self._may_retry():
             tuning.plan_retries()
-        self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
+        source = getattr(tuning.search, "source", None) or "forced"
+        self._knowledge.settle(tuning, winner, "stored" if stored else source)
 
     def _share(self, tuning: Tuning) -> None:
         """Begin with the decision, or the search, of other selectors of the same functions."""

@@ -15,13 +15,15 @@ class Search(Protocol):
 
     Alternatives are positions in the list that `start` was given.
 
-    Four members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
+    Five members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
     it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.
     `prefer(order)`: called before the first `ask` with every position, the one that is expected to
     be fastest first. `near_tie`: true once calls take about the same time whichever alternative
     wins. Then a selector around this one counts its own trials before this search is over.
     `favour(position)`: called before the first `ask` with the decision of an earlier run, if the
     search decides together with others. Without this member, the problem begins settled.
+    `source`: where the decision comes from, in one word, if it comes from something other than
+    trials; else None.
     """
 
     def ask(self) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,10 +15,14 @@ from bestof.selection.policies.race import Race
 
 @dataclass(slots=True)
 class _Progress:
-    """The current step of the program. Of a window, only this changes."""
+    """The current step of the program. Of a window, only this changes.
+
+    `opened`: how many orders to tune now are under way, whatever the step.
+    """
 
     step: int = 0
     missed: int = 0
+    opened: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,38 @@ class Window:
             self, self._progress, self.policy.start(alternatives), len(alternatives)
         )
 
+    def around(self, policy: SearchingPolicy) -> Window:
+        """Return a window of the same steps, at the same step, that tunes with another policy."""
+        other = Window(self.start_step, self.stop_step, policy)
+        object.__setattr__(other, "_progress", self._progress)
+        return other
+
+    @property
+    def handicaps(self) -> tuple[tuple[str, float], ...]:
+        """The seconds that the policy inside adds to the trials of alternatives."""
+        found: tuple[tuple[str, float], ...] = getattr(self.policy, "handicaps", ())
+        return found
+
     def step(self) -> None:
         """Count one finished step of the program."""
         self._progress.step += 1
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Tune inside a `with` block, whatever the step."""
+        self._progress.opened += 1
+        try:
+            yield
+        finally:
+            self._progress.opened -= 1
+
+    def is_before(self) -> bool:
+        """Return whether the window has not begun."""
+        return self._progress.opened == 0 and self._progress.step < self.start_step
+
+    def is_over(self) -> bool:
+        """Return whether the window has ended."""
+        return self._progress.opened == 0 and self._progress.step >= self.stop_step
 
     @property
     def steps(self) -> int:
@@ -96,7 +130,7 @@ class WindowSearch:
         self._progress = progress
         self._inner = inner
         self._live = list(range(alternatives))
-        self._late = progress.step >= window.stop_step
+        self._late = window.is_over()
         self._asked = False
 
     def ask(self) -> int | None:
@@ -104,15 +138,12 @@ class WindowSearch:
         self._asked = True
         if not self._live or self.winner is not None:
             return None
-        return self._live[0] if self._progress.step < self._window.start_step else self._inner.ask()
+        return self._live[0] if self._window.is_before() else self._inner.ask()
 
     def tell(self, position: int, seconds: float) -> None:
         """Take a time inside the window, or stored evidence. Ignore times from before the
         window."""
-        if (
-            not self._asked
-            or self._window.start_step <= self._progress.step < self._window.stop_step
-        ):
+        if not self._asked or not (self._window.is_before() or self._window.is_over()):
             self._inner.tell(position, seconds)
 
     def drop(self, position: int) -> None:
@@ -123,10 +154,10 @@ class WindowSearch:
     @property
     def winner(self) -> int | None:
         """The inner policy's decision from the window on, or the best so far after the window."""
-        if self._progress.step < self._window.start_step or not self._live:
+        if self._window.is_before() or not self._live:
             return None
         decided = self._inner.winner
-        if decided is not None or self._progress.step < self._window.stop_step:
+        if decided is not None or not self._window.is_over():
             return decided
         if self._late:
             self._late = False
@@ -137,6 +168,11 @@ class WindowSearch:
     def cut_off(self) -> bool:
         """Whether the window ended before the inner policy had decided."""
         return self._inner.winner is None
+
+    @property
+    def source(self) -> str | None:
+        """Where a decision comes from: "window" if the window ended before its policy decided."""
+        return "window" if self._window.is_over() and self.cut_off else None
 
     @property
     def best(self) -> int | None:

@@ -81,8 +81,11 @@ class ProblemReport:
     measured: by trials in this process.
     stored: by trials in earlier processes.
     only: no other alternative remained.
-    forced: by BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps.
+    forced: by BESTOF_FORCE, or by a policy that fixes it.
+    window: the best so far, or the first, when a window of steps ended.
     pinned: by a pin in the store.
+    locked: by the lock of the process.
+    not in the lock: the process has a lock, and the problem is not recorded in it.
 
     `history` holds the earlier races of this process. Each was reopened because the winner had
     become slower or faster. `noisy` says that another alternative may be faster, as far as the
@@ -249,7 +252,7 @@ class Run:
 
     `seconds` is how long it ran, `began` when, in seconds since the epoch. `host` is the processor,
     `versions` are texts such as "torch 2.13.0". `course` tells how far the search was, in order of
-    time.
+    time. `window` tells in words of the steps in which it searched; None if it searched in all.
     """
 
     program: str
@@ -258,6 +261,7 @@ class Run:
     host: str
     versions: tuple[str, ...] = ()
     course: tuple[Moment, ...] = ()
+    window: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

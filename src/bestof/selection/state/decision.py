@@ -35,6 +35,11 @@ class Decision:
         )
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether the user has ordered the alternative, so that no race was won."""
+        return self.source in ("forced", "pinned")
+
+    @property
     def gain(self) -> float | None:
         """The seconds that the decision saves in one call, or one pass of a group.
 

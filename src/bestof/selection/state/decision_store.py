@@ -11,6 +11,7 @@ from bestof.selection.identity.host import host
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.state.forced_choice import ForcedChoice
+from bestof.selection.state.lock import current_lock
 from bestof.selection.store.deferred import DeferredStore
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
@@ -21,7 +22,7 @@ _TOLD: set[str] = set()  # wrong settings that the user was told of
 
 
 class DecisionStore:
-    """The store of one selector, as the selector sees it.
+    """The store of one selector, as the selector sees it. In a locked run it is the lock.
 
     `find_store` is called for each request. After the first failure, bestof warns once and stops
     using the store. `overdue` becomes true if an answer did not arrive in time; the caller resets
@@ -52,6 +53,9 @@ class DecisionStore:
         If the setting of the store is wrong, calls go on without one. bestof tells it once, not
         for each selector.
         """
+        lock = current_lock()
+        if lock is not None:
+            return lock
         if self._failed:
             return None
         try:

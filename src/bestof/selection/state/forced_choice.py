@@ -6,6 +6,7 @@ The environment variable BESTOF_FORCE gives orders, and so do pins in the store.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,16 +24,19 @@ class ForcedChoice:
     alternative: str
     source: Literal["forced", "pinned"]
 
-    def refused(self, reason: str) -> str:
-        """Return the warning for an order that is not obeyed. It says how to withdraw the order."""
+    def refused(self, reason: str, instead: str) -> str:
+        """Return the warning for an order that is not obeyed. It says how to withdraw the order.
+
+        instead: what bestof does.
+        """
         remedy = (
             "change BESTOF_FORCE"
             if self.source == "forced"
             else "remove the pin with `bestof store unpin`"
         )
         return (
-            f"{self.alternative!r} is {self.source}, but {reason}; bestof searches for the fastest "
-            f"alternative instead; {remedy}"
+            f"{self.alternative!r} is {self.source}, but {reason}; bestof {instead} instead; "
+            f"{remedy}"
         )
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
@@ -60,9 +64,10 @@ class ForcedChoice:
 def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
     """Return the order that BESTOF_FORCE gives to a selector, or None.
 
-    The form is `selector=alternative[,selector=alternative]`. A name ends at the first `=`. Blanks
-    around names are ignored. Raises InvalidArgument for text of another form, and for an
-    alternative that this selector does not have.
+    The form is `selector=alternative[,selector=alternative]`. A name ends at the first `=`; a
+    backslash before a comma or `=` makes it part of a name. Blanks around names are ignored.
+    Raises InvalidArgument for text of another form, and for an alternative that this selector does
+    not have.
     """
     order = None
     for name, alternative in orders():
@@ -82,9 +87,11 @@ def orders() -> list[tuple[str, str]]:
     Raises InvalidArgument for text of another form.
     """
     found = []
-    for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
-        name, equals, alternative = (word.strip() for word in part.partition("="))
-        if not (name and equals and alternative):
+    parts = re.split(r"(?<!\\),", os.environ.get("BESTOF_FORCE", ""))
+    for part in filter(None, map(str.strip, parts)):
+        words = re.split(r"(?<!\\)=", part, maxsplit=1)
+        name, alternative = (re.sub(r"\\([,=])", r"\1", one).strip() for one in [*words, ""][:2])
+        if not (name and alternative):
             raise InvalidArgument(
                 f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}"
             )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from bestof.selection.duration import duration
+from bestof.selection.identity.problem import problem_text
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 
@@ -53,6 +56,33 @@ _Rare = DecisionEntry | DisqualificationEntry | DriftEntry
 
 
 _Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
+
+_log = logging.getLogger("bestof")
+
+
+def logging_trials(
+    selector: str, listener: Callable[[Entry], object] | None
+) -> Callable[[Entry], object] | None:
+    """Return a listener that also logs trials and disqualifications, if DEBUG is wanted now.
+
+    Decisions and drift are logged at INFO where they are made.
+    """
+    if not _log.isEnabledFor(logging.DEBUG):
+        return listener
+
+    def tell(entry: Entry) -> None:
+        where = f"BestOf({selector!r}), problem {problem_text(entry.problem)}"
+        if isinstance(entry, TrialEntry):
+            took = f"{entry.alternative} took {duration(entry.seconds)}"
+            stage = f" (stage {entry.stage})" if entry.stage else ""
+            counts = "" if entry.counted else "; not counted: it contains another search"
+            _log.debug("%s: %s%s%s", where, took, stage, counts)
+        elif isinstance(entry, DisqualificationEntry):
+            _log.debug("%s: %s is out: %s", where, entry.alternative, entry.reason)
+        if listener is not None:
+            listener(entry)
+
+    return tell
 
 
 class Journal:

@@ -13,26 +13,30 @@ from bestof.entries import entries
 from bestof.selection.hot_path import Winner
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
-from bestof.selection.identity.problem import problem_text
+from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
+from bestof.selection.state import registry
+from bestof.selection.state.budget import Budget
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
 from bestof.selection.state.family import Family, SharedSearch
 from bestof.selection.state.journal import DecisionEntry, Journal
+from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.savings import Savings
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.protocol import Store
-from bestof.selection.store.record import Record
+from bestof.selection.store.record import Evidence, Record
 from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
+_COMPARISON = 3.0  # times an alternative's own seconds: the least that a comparison may cost
 
 
 class Knowledge:
@@ -62,6 +66,8 @@ class Knowledge:
         journal: Journal,
         plain: bool,
         family: Family,
+        budget: Budget,
+        share: float | None,
     ) -> None:
         self.name = name
         self.alternatives = alternatives
@@ -87,7 +93,12 @@ class Knowledge:
             plain and not self.grouped and all(one.hopeless is None for one in alternatives)
         )
         self.choice = choice
+        self.budget = budget
+        self.budget_share = share  # of the time, for trials; None for no bound
         self.stored = DecisionStore(name, find_store)
+        self._remembered: dict[str, Record] = {}  # from before the alternatives changed
+        # Evidence of alternatives that the selector had, and may have again.
+        self._others: dict[str, tuple[Evidence, ...]] = {}
         self._max_problems = max_problems
         self.family = family
         self.lock = family.lock
@@ -98,6 +109,7 @@ class Knowledge:
         self.drifts: dict[Hashable, Drift] = {}  # of settled problems that were sampled
         self.notices: list[str] = []  # warnings for when the lock is free
         self.journal = journal
+        self.comparison = _COMPARISON  # what one has cost of late, in the same unit
         self.trials = 0
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
@@ -155,6 +167,25 @@ class Knowledge:
 
     # Searches
 
+    def compared(self, cost: float, seconds: float) -> None:
+        """Note what the comparison of a first result cost, and how long its alternative took."""
+        if self.budget.is_on:
+            self.budget.book(cost)
+        if 0.0 < seconds < inf:
+            self.comparison = (self.comparison + max(_COMPARISON, cost / seconds)) / 2
+
+    def may_try(self, tuning: Tuning) -> bool:
+        """Return whether the budget allows a trial.
+
+        A trial is taken to cost as much as the fastest one.
+        """
+        least = tuning.least
+        if least == inf or registry.Defaults.agreement is not None:
+            return True  # the program needs the call; or all ranks of a job try alike
+        if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
+            least *= 1 + self.comparison
+        return self.budget.allows(self.budget_share, least)
+
     def hold(self, tuning: Tuning) -> None:
         """Add a search that is complete; calls may use it from now on.
 
@@ -170,6 +201,9 @@ class Knowledge:
         ahead = self._asks_ahead and not tuning.awaits_store and not self.family.is_shared
         tuning.asks_ahead = ahead and bool(getattr(tuning.search, "asks_ahead", False))
         self.tunings[tuning.problem] = tuning
+        if tuning.decision is None:
+            for writer in LockWriter.active:
+                writer.opened(self.name, problem_text(tuning.problem))
 
     def searches(self) -> dict[Hashable, Tuning]:
         """Return the searches under way, without problems that are settled but stay here."""
@@ -239,7 +273,8 @@ class Knowledge:
             if winner is not None:
                 measured = winner != tuning.lone or tuning.search.winner == winner
                 measured = measured and bool(tuning.candidates[winner].samples)
-                self.settle(tuning, winner, "measured" if measured else "only")
+                source = getattr(tuning.search, "source", None)
+                self.settle(tuning, winner, source or ("measured" if measured else "only"))
         elif (
             self.tunings.get(tuning.problem) is tuning
         ):  # else it was published, and perhaps forgotten since
@@ -292,6 +327,9 @@ class Knowledge:
                     candidate.seconds += total
                     if len(candidate.samples) < SAMPLES_KEPT:
                         candidate.samples.append(total)
+                    if self.budget.is_on:
+                        self.budget.book(total - tuning.least)
+                        tuning.least = min(tuning.least, total)
                     tuning.asked = None
                     tuning.unsaved = True
                     search.tell(position, total)
@@ -319,6 +357,8 @@ class Knowledge:
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
+        if source != "only":  # else its evidence was not asked for
+            self._remembered.pop(tuning.key or "", None)
         self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
         best = decision.seconds
@@ -335,7 +375,10 @@ class Knowledge:
                 decision.gain_text(),
             )
         if tuning.unsaved:
-            self._save(tuning)
+            self.save(tuning)
+        for writer in LockWriter.active:
+            record = tuning.record(self.name, host(), time.time())
+            writer.settled(self.name, problem_text(tuning.problem), decision, record)
         self.publish(tuning)
         self.leave(tuning)
 
@@ -367,7 +410,7 @@ class Knowledge:
             self._tell(tuning)
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
-                self._save(tuning)
+                self.save(tuning)
             winner = self.new_winner(decision)
             tuning.passes.prune()
             if tuning.passes:
@@ -382,7 +425,7 @@ class Knowledge:
         decision = tuning.decision
         assert decision is not None
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, decision.source))
-        tuning.untold = False  # last, as in `_save`
+        tuning.untold = False  # last, as in `save`
 
     def new_winner(self, decision: Decision) -> PythonWinner:
         """Return a winner for the hot path."""
@@ -407,7 +450,10 @@ class Knowledge:
 
         Evidence that an earlier bestof has kept under a former version gets the present one.
         """
-        record = self.stored.load(key)
+        record = None if key is None else self._remembered.get(key)
+        record = record or self.stored.load(key)
+        if record is not None and key is not None:
+            self._set_aside(key, record)
         if record is None or {one.version for one in record.evidence}.issubset(self.versions):
             return record
         evidence = []
@@ -420,7 +466,20 @@ class Knowledge:
             evidence.append(replace(item, version=version))
         return replace(record, evidence=tuple(evidence))
 
-    def _save(self, tuning: Tuning) -> None:
+    def _set_aside(self, key: str, record: Record) -> None:
+        """Keep the evidence of alternatives that this selector does not have at present."""
+        others = tuple(one for one in record.evidence if one.alternative not in self.names)
+        if others:
+            if len(self._others) >= self._max_problems:
+                self._others.clear()
+            self._others[key] = others
+
+    def _whole(self, record: Record) -> Record:
+        """Return a record with the evidence of other alternatives."""
+        return replace(record, evidence=(*record.evidence, *self._others.get(record.problem, ())))
+
+    def save(self, tuning: Tuning) -> None:
+        """Write what is known of a problem to the store. Called with the lock held."""
         record = tuning.record(self.name, host(), time.time())
         if record is not None:
             self.stored.save(record)
@@ -432,7 +491,37 @@ class Knowledge:
         Samples of the new race cannot be compared with older ones of alternatives not tried yet.
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
-            self._save(tuning)
+            self.save(tuning)
+
+    def succeed(self, earlier: Knowledge) -> None:
+        """Begin with what a selector has learnt before its alternatives changed.
+
+        Each problem is opened again at its next call, with its evidence, as in a new process with a
+        store. Called with the lock of `earlier` held.
+        """
+        records = dict(earlier._remembered)  # of problems that were not called since
+        for tuning in list(earlier.tunings.values()):
+            earlier._keep(tuning)
+            record = tuning.record(self.name, host(), time.time())
+            if record is not None:
+                records[record.problem] = earlier._whole(record)
+        for problem, decision in earlier.decisions.items():
+            key = canonical(problem)
+            if key is not None and decision.source != "only":
+                name = None if decision.is_ordered else decision.alternative
+                known = (self.name, key, host(), name, decision.evidence, time.time())
+                records[key] = earlier._whole(Record(*known))
+        new = set(self.names).difference(earlier.names)
+        for key, record in list(records.items())[-self._max_problems :]:
+            # A decision without an alternative that comes back with its evidence is void.
+            comes_back = any(one.alternative in new for one in record.evidence)
+            self._remembered[key] = replace(record, decision=None) if comes_back else record
+        retired = earlier._retired
+        for problem, winner in earlier.winners():
+            retired = retired.after(winner, earlier.decisions.get(problem))
+        self._retired = retired
+        self.trials, self.trial_seconds = earlier.trials, earlier.trial_seconds
+        self.loss_seconds, self.course = earlier.loss_seconds, earlier.course
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""

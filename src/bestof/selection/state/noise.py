@@ -18,7 +18,8 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
 
     This is so if the best sample of a rival is clearly below the best of the chosen one. It is also
     so if the samples of either have a wide spread, and the rival's best is less than twice the
-    chosen one's. A slow first call is ignored.
+    chosen one's. A slow first call is ignored, but not if there is one call beside it: of two calls
+    that differ, nobody knows which one tells.
     """
     samples = {
         one.alternative: settled_samples(one.samples)
@@ -28,6 +29,8 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
     chosen = samples.pop(decision, None) if decision is not None else None
     if not chosen:
         return False
+    if samples and _are_two_unlike(evidence, decision):
+        return True
     fastest = min(chosen)
     for rival in samples.values():
         if min(rival) < _FASTER * fastest:
@@ -38,6 +41,12 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
                 if width is not None and width > _SPREAD * median(times):
                     return True
     return False
+
+
+def _are_two_unlike(evidence: Sequence[Evidence], decision: str | None) -> bool:
+    times = next(one.samples for one in evidence if one.alternative == decision)
+    width = spread(times)
+    return len(times) == 2 and width is not None and width > _SPREAD * median(times)
 
 
 def spread(samples: Sequence[float]) -> float | None:

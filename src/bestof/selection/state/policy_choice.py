@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from bestof.selection.passes import NEVER
 from bestof.selection.policies import Race
-from bestof.selection.policies.policy import Policy, searches_at_any_time
+from bestof.selection.policies.policy import Policy, Search, searches_at_any_time
 from bestof.selection.state import registry
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.sample_interval import FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class UnlessShared:
+    """The policy of one of bestof's own selectors: that of `use_policy`, or else `own`.
+
+    If a window of steps is in force, `own` searches in these steps only.
+    """
+
+    own: Race
+
+    def current(self) -> Policy:
+        """Return the policy for the next search."""
+        shared, window = registry.Defaults.policy, registry.Defaults.window
+        if shared is not None:
+            return shared
+        return self.own if window is None else window.around(self.own)
+
+    def start(self, alternatives: Sequence[str]) -> Search:
+        """Begin a search by `own`."""
+        return self.own.start(alternatives)
+
+    def shortened(self) -> Policy:
+        """Return the short form of `own`."""
+        return self.own.shortened()
 
 
 class PolicyChoice:
@@ -21,6 +49,8 @@ class PolicyChoice:
 
     def current(self) -> Policy:
         """Return the policy of the next search."""
+        if isinstance(self._own, UnlessShared):
+            return self._own.current()
         return self._own or registry.shared_policy() or Race()
 
     def first_sample(self, decision: Decision) -> int:

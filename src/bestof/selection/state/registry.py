@@ -10,17 +10,22 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Protocol
 
-from bestof.errors import StoreError
+from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.identity.version import has_code_of, places
 from bestof.selection.notice import warn
 from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policies.policy import Policy, always
+from bestof.selection.policies.window import Window
 from bestof.selection.state import family
+from bestof.selection.state.budget import Budget
 from bestof.selection.state.forced_choice import orders
+from bestof.selection.state.live_checks import LiveChecks
+from bestof.selection.state.lock import Lock, current_lock, read_lock, set_lock
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trials.trial import detours, forget_other_detours
@@ -46,6 +51,9 @@ class Selector(Protocol):
 
     def asked_store(self) -> Store | None:
         """Return the store, or None if this selector has met no problem yet."""
+
+    def meet_lock(self, lock: Lock) -> None:
+        """Let the lock count its records that fit."""
 
 
 # Weak references: a selector that its program has dropped is freed, with its decisions.
@@ -81,14 +89,22 @@ class Defaults:
     """
 
     policy: Policy | None = None
+    window: Window | None = None  # the steps in which bestof's own selectors search
     store: Store | None = None
     store_named = False
     agreement: Agreement | None = None
+    live_checks = LiveChecks()
+    budget = Budget()
     first_only: ClassVar[
         list[object]
     ] = []  # A list, not a bool: native code can read its length without the interpreter's lock.
     last_number = -1
     fixed_met = False
+
+
+def account_of(clock: Callable[[], float]) -> Budget:
+    """Return the account of the process, or a new one for a clock that is not the process's."""
+    return Defaults.budget if clock is time.perf_counter else Budget(clock)
 
 
 _forced_met: set[str] = set()  # the selectors in BESTOF_FORCE that exist or existed
@@ -104,6 +120,9 @@ def register(selector: Selector) -> None:
 
     Numbers give the order in which selectors were made.
     """
+    lock = current_lock()
+    if lock is not None:
+        selector.meet_lock(lock)
     with _lock:
         Defaults.last_number += 1
         selector.number = Defaults.last_number
@@ -174,9 +193,16 @@ def shared_policy() -> Policy | None:
     return Defaults.policy
 
 
-def unless_shared(own: Policy) -> Policy | None:
-    """Return the policy for one of bestof's own selectors; None if `use_policy` has set one."""
-    return own if Defaults.policy is None else None
+def windows() -> list[Window]:
+    """Return the windows of steps that are in force for the process."""
+    found = (Defaults.policy, Defaults.window)
+    return [one for one in found if isinstance(one, Window)]
+
+
+def count_step() -> None:
+    """Count one finished step of the program, for the windows of the process."""
+    for one in windows():
+        one.step()
 
 
 def use_store(store: Store | None) -> None:
@@ -191,12 +217,41 @@ def use_store(store: Store | None) -> None:
 def shared_store() -> Store | None:
     """Return the store that selectors share.
 
-    This is the store of the last `use_store`. Without one, it is the store that the environment
-    names, or else the one in the cache folder.
+    In a locked run this is the lock. Else it is the store of the last `use_store`. Without one, it
+    is the store that the environment names, or else the one in the cache folder.
     """
+    lock = current_lock()
+    if lock is not None:
+        return lock
     if Defaults.store_named:
         return Defaults.store
     return default_store()
+
+
+def use_lock(path: str) -> Lock:
+    """Let every selector take the decisions in a lock file, and nothing else, to the end.
+
+    No store is opened. Raises InvalidArgument if trials were made before, if the process has
+    another lock, or if no record fits this machine; StoreError if the file is no lock file. Nothing
+    is changed then.
+    """
+    former, trials = current_lock(), trials_of_all()
+    if former is not None:
+        if former.path == os.path.abspath(path):
+            return former
+        raise InvalidArgument(
+            f"the process is locked to {former.path}, and cannot be locked to {path} too"
+        )
+    if trials:
+        raise InvalidArgument(
+            f"the lock {path} comes too late: {trials} trials were made before, and what they have "
+            "decided would stay; pass the lock to the first call of `enable`, or set BESTOF_LOCKED"
+        )
+    lock = read_lock(path)
+    set_lock(lock)
+    for selector in selectors():
+        selector.meet_lock(lock)
+    return lock
 
 
 def use_first_only(on: bool) -> None:
@@ -225,7 +280,8 @@ def unmet_orders() -> list[str]:
     """Return a message for each order from outside that no selector of this process could obey.
 
     Orders come from BESTOF_FORCE, from a policy that fixes an alternative, and from pins. The list
-    is empty if the process has made no selector.
+    is empty if the process has made no selector. Windows of steps in a program without steps count
+    too.
     """
     if Defaults.last_number < 0:
         return []
@@ -241,6 +297,13 @@ def unmet_orders() -> list[str]:
             f"the policy fixed:{always(policy)} had no effect: no selector has an alternative of "
             "this name"
         )
+    unmet += [
+        f"the window of steps {one.start_step}-{one.stop_step} had no effect: the program counted "
+        "no step; step an optimizer of PyTorch while bestof.torch is enabled, or call "
+        "bestof.torch.step(), or Window.step() for selectors of your own"
+        for one in windows()
+        if one.steps == 0 and current_lock() is None
+    ]
     return unmet + _unmet_pins()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -51,6 +51,7 @@ class Tuning:
         "former",
         "history",
         "key",
+        "least",
         "left_out",
         "lone",
         "out",
@@ -77,6 +78,7 @@ class Tuning:
         self.asked: int | None = None
         self.asks_ahead = False  # `Knowledge.hold` says whether it may be asked for so early
         self.awaits_store = False  # the evidence did not come in time: the next calls ask again
+        self.least = inf  # seconds of the fastest trial of this search
         self.passes = OpenPasses()
         self.out: LateTrial | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None
@@ -315,7 +317,8 @@ class Tuning:
         """
         decision = None
         # An ordered alternative did not win a race: the next run continues with the evidence.
-        if self.decision is not None and self.decision.source not in ("forced", "pinned"):
+        given = ("forced", "pinned", "window")
+        if self.decision is not None and self.decision.source not in given:
             decision = self.decision.alternative
         measured = [c for c in self.candidates if c.samples or c.disqualified or c.awaits_retry]
         if self.key is None or not measured:
@@ -360,17 +363,17 @@ def new_tuning(
     stages: Sequence[dict[int, Function]],
     policy: Policy,
     refused: Sequence[Candidate],
-    wanted: str | None = None,
+    wanted: Collection[str | None] = (),
 ) -> Tuning:
     """Return the state of a new problem.
 
-    Alternatives take part if they apply (see `applies`). The `wanted` one takes part, whatever is
-    thought of its speed; so do all that can run, if none is promising. If the `supports` or
+    Alternatives take part if they apply (see `applies`). The `wanted` ones take part, whatever is
+    thought of their speed; so do all that can run, if none is promising. If the `supports` or
     `unpromising` of an alternative raises, it is reported as disqualified. `refused` are the
     candidates of all alternatives for problems to which they do not apply.
     """
     rows = list(zip(alternatives, stages, refused, strict=True))
-    candidates = [_candidate(*row, problem, any_speed=row[0].name == wanted) for row in rows]
+    candidates = [_candidate(*row, problem, any_speed=row[0].name in wanted) for row in rows]
     if not any(candidate.remains for candidate in candidates):
         candidates = [_candidate(*row, problem, any_speed=True) for row in rows]
     search = start_search(policy, [alternative.name for alternative in alternatives])

@@ -13,7 +13,7 @@ from math import isfinite
 from reprlib import Repr
 from typing import Any, NamedTuple, TypeVar
 
-from bestof.errors import StoreError
+from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.store.pin_order import sorted_pins
 from bestof.selection.store.record import Child, Evidence, Pin, Record
 from bestof.selection.store.storable import is_storable, storable
@@ -65,6 +65,16 @@ def import_records(text: str) -> list[Record]:
 def import_pins(text: str) -> list[Pin]:
     """Return the pins of a lock file, sorted. Raises StoreError as `import_records` does."""
     return _read(text, _pins)
+
+
+def read_lock_file(path: str) -> str:
+    """Return the text of a lock file. Raises InvalidArgument if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgument(f"cannot read the lock file {path!r}: {reason}") from error
 
 
 def _read(text: str, take: Callable[[_Field], _T]) -> _T:

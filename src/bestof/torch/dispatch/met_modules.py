@@ -59,7 +59,7 @@ class MetModules:
 
     def where(self) -> Place | None:
         """Return the module that makes the present call, or that the backward pass is in."""
-        modules = list(_modules(sys._getframe(1)))
+        modules = list(running_modules(sys._getframe(1)))
         if not modules:
             return getattr(self._local, "backward", None)
         try:
@@ -111,7 +111,7 @@ class MetModules:
         if not self._handles or torch.compiler.is_compiling():
             return
         stack = self._stack()
-        running = list(_modules(sys._getframe(1)))  # the first one is this module
+        running = list(running_modules(sys._getframe(1)))  # the first one is this module
         if stack and not any(one is stack[-1]() for one in running[1:]):
             stack.clear()  # an interrupt, of which hooks do not hear, has ended what was running
         if not stack:  # the hooks may have gone in while outer modules were running
@@ -160,7 +160,7 @@ class MetModules:
         self._stack().clear()
 
 
-def _modules(frame: FrameType | None) -> Iterator[nn.Module]:
+def running_modules(frame: FrameType | None) -> Iterator[nn.Module]:
     """Yield the running modules above a frame, the innermost first."""
     for _ in range(_FRAMES):
         if frame is None:

@@ -2,8 +2,8 @@
 
 Trials run alternatives from Python. Settled calls are answered in C++, which reads addresses,
 strides and offsets by code of its own. A check runs that code on the operands of a call, and on
-copies of them that begin within their storages. It takes three more runs of the alternative, once
-for each kernel and strides. Settled calls cost nothing more.
+copies of them that begin within their storages. It takes three more runs of the alternative, for
+each kernel and strides. It is repeated as a live check: see `LiveChecks`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from bestof.errors import KernelError
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
+from bestof.selection.state.registry import Defaults
 
 Operands: TypeAlias = tuple[Any, ...]
 """The operands of a call: tensors, None, and others that are handed on."""
@@ -30,11 +31,12 @@ class NativeChecks:
     """Remembers which C++ kernels of one operation gave the results of their Python form.
 
     A kernel that did not is never called again; Python answers in its place. The user is warned
-    once for each alternative.
+    once for each alternative. `failed` is called when a kernel fails that has passed before.
     """
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, failed: Callable[[], object] = lambda: None) -> None:
         self._operation = operation
+        self._failed = failed
         self._passed: dict[Hashable, bool] = {}
         self._warned: set[str] = set()
 
@@ -46,15 +48,20 @@ class NativeChecks:
         `compare` is called until it returns whether the results agree. It returns None if the
         kernel refused the call, or if memory is short.
         """
-        known = self._passed.get(key)
-        if known is not None:
-            return known
+        before, checks = self._passed.get(key), Defaults.live_checks
+        item = (self._operation, key)
+        if before is False or (before and not checks.is_due(item)):
+            return before
+        started = checks.clock()
         known = compare()
+        checks.book(item, checks.clock() - started)
         if known is None:
-            return False
+            return before or False
         if len(self._passed) >= _LIMIT:
             self._passed.clear()
         self._passed[key] = known
+        if before and not known:
+            self._failed()
         if not known and name not in self._warned:
             self._warned.add(name)
             warn(

@@ -11,7 +11,6 @@ from torch import Tensor
 from bestof.configuration import Configuration
 from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
-from bestof.selection.state.journal import Entry
 from bestof.torch.backends.shim import Native, Shim, computed_by
 from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.met_modules import met
@@ -55,10 +54,10 @@ class Override(Replacement):
         """Called after every decision, for what else remembers decisions."""
         self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
         """Returns the problems of which PyTorch's own kernel computes more than this operation."""
-        self._native_checks = NativeChecks(operation.name.replace("_", " "))
+        self._native_checks = NativeChecks(operation.name.replace("_", " "), self._look_up_again)
         self.calls: CallCounts[Any] = CallCounts()
         self.selector = self._selection.selector
-        self._selection.listeners.append(self._listen)
+        self._selection.listeners.append(self._look_up_again)
         self.selector.met = partial(met, self.calls)
 
     @property
@@ -68,7 +67,9 @@ class Override(Replacement):
 
     def configure(self, configuration: Configuration) -> None:
         """Put the override in, or take it out, as a configuration says."""
+        self.choose_offered()
         self.operation.configure(configuration)
+        self.selector.budget = configuration.budget
         if self.level != configuration.accuracy:
             self.set_level(configuration.accuracy)
         switch = self.operation.switch
@@ -78,6 +79,10 @@ class Override(Replacement):
         if not self.operation.is_chosen_at(configuration.accuracy):
             wanted = False
         (self.register if wanted else self.remove)()
+
+    def choose_offered(self) -> None:
+        """Choose among the rows that are offered at present; see `offer.py`."""
+        self._selection.choose_offered()
 
     def register(self) -> None:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
@@ -188,7 +193,7 @@ class Override(Replacement):
             ),
         )
 
-    def _listen(self, _entry: Entry) -> None:
+    def _look_up_again(self) -> None:
         self.forget()
 
 

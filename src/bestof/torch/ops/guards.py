@@ -5,7 +5,7 @@
 - Kernels below autograd, in Python and in C++ (`native/torch/guards.h`), which answer operators.
   PyTorch's dispatcher has handled most states before it calls them: a dispatch mode, a transform
   of `torch.func`, autocast, a compiler with fake tensors, a conjugate or negative bit, a profiler.
-  Two states reach the kernels, and they ask for those: `passes_through`.
+  Three states reach the kernels, and they ask for those: `passes_through`.
 - Functions that autograd records as one step, which bypass the operators that these states would
   see: `is_plain_call`.
 
@@ -20,6 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+from bestof.torch.backends.shim import is_skipped
 
 
 class Guard(NamedTuple):
@@ -39,6 +41,7 @@ GUARDS = (
     # torch.jit.trace records a convolution by the operators that PyTorch's kernel calls. Sizes are
     # tensors meanwhile.
     Guard("traced", lambda: _tracing() is not None, True, True),
+    Guard("skipped", is_skipped, True, True),
     Guard("compiled", torch.compiler.is_compiling, False, True),
     Guard("dispatch mode", lambda: torch._C._len_torch_dispatch_stack() > 0, False, True),
     Guard(
@@ -61,7 +64,7 @@ def passes_through() -> bool:
 
     These are the guards of kernels, written out: a loop over them takes 0.3 microseconds more.
     """
-    return _deterministic() or _tracing() is not None
+    return _deterministic() or _tracing() is not None or is_skipped()
 
 
 def is_plain_call() -> bool:

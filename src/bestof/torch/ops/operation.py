@@ -76,6 +76,15 @@ class Operation(ABC, Generic[P]):
         """The operators of PyTorch that are answered."""
         return (self.operator,)
 
+    def row(self, name: str) -> Row[P]:
+        """Return the row of this name, which exists."""
+        return next(one for one in self.rows if one.name == name)
+
+    def take_rows(self, rows: tuple[Row[P], ...]) -> None:
+        """Have these rows from now on; the first one stays."""
+        self.rows = rows
+        vars(self).pop("dtypes", None)
+
     @cached_property
     def dtypes(self) -> frozenset[torch.dtype]:
         """The dtypes of operands that rows name; PyTorch answers calls of others."""

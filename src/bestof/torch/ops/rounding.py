@@ -53,7 +53,7 @@ class RoundingOperation(Operation[P]):
             if right is None or mine is None:
                 continue
             found = compare(
-                Side(_marked(mine), part.pytorch if row is self.rows[0] else part.row),
+                Side(_marked(mine), self._bound(row, args[0], part)),
                 Side(_marked(right), part.pytorch),
                 part.scale,
                 lambda k=k: _marked(wide.result(k)),  # type: ignore[misc]
@@ -62,6 +62,11 @@ class RoundingOperation(Operation[P]):
                 return found
             tells = tells and found.tells
         return Finding(tells=tells)
+
+    def _bound(self, row: Row[P], problem: P, part: Part) -> ErrorBound:
+        if row.bound is not None:
+            return row.bound(problem)
+        return part.pytorch if row is self.rows[0] else part.row
 
     def tolerance(self, _row: Row[P], _problem: P, *_operands: Any) -> Tensor:
         """Return 0: a kernel gives the same bits wherever its operands lie."""

@@ -42,6 +42,7 @@ class Row(Generic[P]):
         for each of them; None if nothing is kept.
     reach: how far one element can reach: the results that read it.
     formerly: the places that the function had in earlier versions of bestof. Their evidence holds.
+    registered: the name by which a program has put the row in; "" for those of bestof.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row(Generic[P]):
     shapes: int | None = None
     reach: Reach = "own"
     formerly: tuple[str, ...] = ()
+    registered: str = ""
 
     def columns(self, problem: P) -> Dtypes | None:
         """Return the types by which the row computes a problem; None if it does not."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
+from bestof.errors import InvalidArgument
 from bestof.torch.ops.activation.gelu import Gelu
 from bestof.torch.ops.activation.gelu_backward import GeluBackward
 from bestof.torch.ops.activation.silu import Silu
@@ -52,3 +55,22 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 def operation(name: str) -> Operation[Any] | None:
     """Return the operation of this name; None if there is none."""
     return next((one for one in OPERATIONS if one.name == name), None)
+
+
+def named(name: str, where: str) -> Operation[Any]:
+    """Return the operation of this name. Raises InvalidArgument that begins with `where`."""
+    found = operation(name)
+    if found is None:
+        names = [one.name for one in OPERATIONS]
+        raise InvalidArgument(
+            f"{where}: there is no operation {name!r}; {expected_one(name, names)}"
+        )
+    return found
+
+
+def expected_one(name: object, names: Iterable[str]) -> str:
+    """Return the end of a message: which names there are, the nearest one last."""
+    known = list(dict.fromkeys(names))
+    nearest = get_close_matches(str(name), known, 1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"expected one of {', '.join(map(repr, known))}{hint}"

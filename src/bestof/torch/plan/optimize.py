@@ -10,8 +10,12 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
+from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
+from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.padding import padding_of
+from bestof.torch.rows.entry_points import load_entry_points
 
 Memory = int | Literal["eager"] | None
 
@@ -27,6 +31,7 @@ def optimize(
     memory: Memory = None,
     check_weights: bool = False,
     shapes: int = SHAPES,
+    lengths: Lengths | None = None,
 ) -> OptimizedModel:
     """Return a module that computes what `model` does, for inference on the CPU, as a fused plan.
 
@@ -46,6 +51,10 @@ def optimize(
     model itself takes at its peak; as few as possible if that is too few. None: no limit.
     shapes: the most input shapes that stay planned, those of `prepare` included. The model answers
     all others.
+    lengths: pad inputs to a few planned lengths, and cut the results; `plan.prepare()` plans all of
+    them at once. The model must hide what is padded, for example by an attention mask: this is
+    tried on the example. Not with the accuracy `exact`, because sums of other lengths have other
+    bits.
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
     changed.
 
@@ -55,6 +64,8 @@ def optimize(
     differ by more than rounding explains. InvalidArgument for arguments that cannot be used.
     """
     _check_arguments(model, example_inputs, accuracy, tune, memory, check_weights, shapes)
+    _check_lengths(lengths, accuracy)
+    load_entry_points()
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy, check_weights)
@@ -63,7 +74,10 @@ def optimize(
     plan.joins = memory is None
     plan.admission = Admission(shapes if accuracy != "exact" else 2 * shapes)
     plan.check_unchanged(model)
-    plan.fix(*pytree.tree_flatten((args, kwargs)))
+    if lengths is None:
+        plan.fix(*pytree.tree_flatten((args, kwargs)))
+    else:
+        plan.pad(padding_of(model, lengths, args, kwargs), args, kwargs)
     return plan
 
 
@@ -72,6 +86,7 @@ def load(file: str | Path | BinaryIO) -> OptimizedModel:
 
     No code is read from the file. TorchError for files that are no plans, or damaged.
     """
+    load_entry_points()
     return OptimizedModel.from_file(file)
 
 
@@ -99,6 +114,11 @@ def _check_arguments(
         raise InvalidArgument(
             f"optimize: memory: expected 'eager', a whole number of MiB, or None; got {memory!r}"
         )
+    if memory is not None and current_lock() is not None:
+        raise InvalidArgument(
+            "optimize: memory: algorithms are weighed by their measured times, and a locked run "
+            "measures nothing; leave memory out, or load a saved plan"
+        )
     if memory is not None and not tune:
         raise InvalidArgument(
             "optimize: memory needs tune=True: algorithms are weighed by their measured times"
@@ -110,4 +130,18 @@ def _check_arguments(
     if not isinstance(shapes, int) or isinstance(shapes, bool) or shapes < 1:
         raise InvalidArgument(
             f"optimize: shapes: expected a whole number of at least 1; got {shapes!r}"
+        )
+
+
+def _check_lengths(lengths: object, accuracy: str) -> None:
+    if lengths is None:
+        return
+    if not isinstance(lengths, Lengths):
+        raise InvalidArgument(
+            f"optimize: lengths: expected bt.Lengths or None; got {type(lengths).__name__}"
+        )
+    if accuracy == "exact":
+        raise InvalidArgument(
+            "optimize: lengths need another accuracy than 'exact': sums of padded inputs have "
+            "other bits"
         )

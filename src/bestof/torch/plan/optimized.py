@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any, BinaryIO, Literal, cast
@@ -20,11 +21,13 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy
 from bestof.entries import entries
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
+from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file.plan_file import read_plan, write_plan
 from bestof.torch.plan.inputs import key_of, refuse_tracing
 from bestof.torch.plan.model_state import ModelState
+from bestof.torch.plan.padding import Padding
 from bestof.torch.plan.planning import plan_inputs
 from bestof.torch.plan.preparation import inputs_of
 from bestof.torch.plan.run.memory_limit import limit_memory
@@ -64,6 +67,7 @@ class OptimizedModel(nn.Module):
         self.joins = True
         self.tunes = True
         self.memory: int | Literal["eager"] | None = None
+        self.padding: Padding | None = None
         # Not a submodule: its parameters are not the plan's. A list, which copies share: if one
         # copy is released, all are.
         self._original = [model]
@@ -73,6 +77,7 @@ class OptimizedModel(nn.Module):
         self._programs: OrderedDict[tuple[Hashable, ...], Planned] = OrderedDict()
         self._fixed: set[Hashable] = set()
         self._example: Planned | None = None
+        self._sample: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # if lengths are padded
         self.admission = Admission()
         self._book = ForkLock()  # of the admission; held for a moment only
         self._warned = False
@@ -92,7 +97,8 @@ class OptimizedModel(nn.Module):
         The model itself answers a shape that is not planned. If the shape comes back, the plan
         learns it, and chooses its algorithms in this and the next calls; `prepare` does so at once.
         Under autocast the model answers too; a plan that was loaded answers as without autocast.
-        If the model changes an input in place, so does the plan. TorchError, before anything is
+        If the model changes an input in place, so does the plan. Inputs of `Lengths` are padded to
+        the next planned length, and the results are cut. TorchError, before anything is
         changed, if an input requires a gradient, lies on another device, has a shape or dtype that
         the model refuses, or is changed and shares memory with another.
         """
@@ -104,6 +110,9 @@ class OptimizedModel(nn.Module):
                 return self.forward(*args, **kwargs)
         refuse_tracing(args)
         self._state.check()
+        given, length = (args, kwargs), None
+        if self.padding is not None:
+            args, kwargs, length = self.padding.apply(args, kwargs)
         program, structure = None, cast(Any, None)
         simple: Hashable = None
         if not kwargs and all(isinstance(one, Tensor) for one in args) and not self._repeats(args):
@@ -119,7 +128,7 @@ class OptimizedModel(nn.Module):
             inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             known = self._known(leaves, spec)
             if known is None:
-                return self._by_model(args, kwargs, leaves, spec)
+                return self._by_model(*given, leaves, spec)
             program, structure = known.program, known.structure
             if simple is not None:
                 if len(self._simple) >= _CALLS:
@@ -133,6 +142,8 @@ class OptimizedModel(nn.Module):
         ]
         with self._without_grad():
             outputs = program.run(inputs)
+        if length is not None:
+            outputs = cast(Padding, self.padding).cut(outputs, length)
         return outputs[0] if structure.is_leaf() else pytree.tree_unflatten(outputs, structure)
 
     def explain(self, *args: Any, repeats: int = 5, **kwargs: Any) -> Explanation:
@@ -142,6 +153,8 @@ class OptimizedModel(nn.Module):
         `repeats` times, each step timed; the seconds are medians.
         """
         if args or kwargs:
+            if self.padding is not None:
+                args, kwargs, _ = self.padding.apply(args, kwargs)
             leaves, spec = pytree.tree_flatten((args, kwargs))
             program, _ = self.program(leaves, spec)
             inputs = program.changed.copied([leaf for leaf in leaves if isinstance(leaf, Tensor)])
@@ -200,22 +213,29 @@ class OptimizedModel(nn.Module):
         """
         with self._lock:
             planned = list(self._programs.values())
-        write_plan(file, self.accuracy, planned)
+        write_plan(file, self.accuracy, planned, self.padding)
 
-    def prepare(self, shapes: Iterable[Any]) -> OptimizedModel:
+    def pad(self, padding: Padding, *sample: Any) -> None:
+        """Pad calls from now on. sample: arguments, and keyword arguments, of any length."""
+        args, kwargs = sample
+        self.padding, self._sample = padding, (args, kwargs)
+        args, kwargs, _ = padding.apply(args, kwargs)
+        self.fix(*pytree.tree_flatten((args, kwargs)))
+
+    def prepare(self, shapes: Iterable[Any] | None = None) -> OptimizedModel:
         """Plan shapes now, outside of requests; return the plan, which keeps them.
 
         shapes: a list. An item is a shape such as (8, 3, 224, 224), a tuple of shapes if the model
         takes several tensors, or inputs as `optimize` takes them. For a shape, the other arguments,
         types and layouts are those of the example, and the values are made up. Each shape is tuned
-        and verified as the example was.
+        and verified as the example was. None: all planned lengths of `optimize(..., lengths=)`.
         InvalidArgument, before anything is planned, for other items, or if there are more shapes
         than the plan keeps. TorchError if the model does not run on a shape, or cannot be planned.
         """
         example = self._example
         if example is None:
             raise TorchError("prepare: nothing has been planned yet; call optimize first")
-        wanted = inputs_of(shapes, example)
+        wanted = self._all_lengths() if shapes is None else inputs_of(shapes, example)
         count = len({self._key(*one) for one in wanted} | self._fixed)
         if count > self.admission.shapes:
             raise InvalidArgument(
@@ -225,6 +245,12 @@ class OptimizedModel(nn.Module):
         for leaves, spec in wanted:
             self.fix(leaves, spec)
         return self
+
+    def _all_lengths(self) -> list[tuple[list[Any], Any]]:
+        if self.padding is None or self._sample is None:
+            raise InvalidArgument("prepare: name shapes: the plan was made without lengths")
+        lengths = self.padding.lengths
+        return [pytree.tree_flatten(lengths.resized(*self._sample, one)) for one in lengths.planned]
 
     def fix(self, leaves: list[Any], spec: Any) -> None:
         """Plan inputs like these, tune and verify the plan, and keep it for good.
@@ -315,8 +341,10 @@ class OptimizedModel(nn.Module):
             torch.autocast("cpu", enabled=False),
         ):
             made = self._plan(leaves, spec)
+        # In a locked run, no time decides which shapes are planned: only how often they come back.
+        seconds = perf_counter() - start if current_lock() is None else inf
         with self._book:
-            self.admission.planned(self._key(leaves, spec), perf_counter() - start)
+            self.admission.planned(self._key(leaves, spec), seconds)
         return made
 
     def keep(self, planned: Planned, fixed: bool = False) -> None:
@@ -527,6 +555,7 @@ class OptimizedModel(nn.Module):
         other = OptimizedModel(None, self.accuracy)
         other.pure, other.joins = self.pure, self.joins
         other.tunes, other.memory = self.tunes, self.memory
+        other.padding, other._sample = self.padding, self._sample
         other.admission = Admission(self.admission.shapes)
         other._example, other._twins = self._example, self._twins
         other._state, other._weights = self._state, self._weights
@@ -547,8 +576,9 @@ class OptimizedModel(nn.Module):
     @classmethod
     def from_file(cls, file: str | Path | BinaryIO) -> OptimizedModel:
         """Return the plan of a file; see `load`."""
-        accuracy, planned = read_plan(file)
+        accuracy, planned, padding = read_plan(file)
         plan = cls(None, accuracy)
+        plan.padding = padding
         # Each shape of the file, and as many for other numbers of threads.
         plan.admission = Admission(max(SHAPES, 4 * len(planned)))
         for one in planned:

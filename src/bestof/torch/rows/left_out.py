@@ -22,6 +22,8 @@ class LeftOut:
         """Return why the row is not tried, or None if it is; remember the problem then."""
         row = self._row
         if not row.promising(problem):
+            if row.registered:
+                return "its `promising` says so"
             return self._operation.unpromising(row, problem)
         if row.shapes is None or problem in self._problems:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,16 +10,23 @@ from torch import Tensor
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import Original
+from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_verifier import RowVerifier
 
 
 class OperationVerifier(RowVerifier):
     """A verifier for every operation: the operation says which result is wrong."""
 
-    def __init__(self, operation: Operation[Any], original: Original) -> None:
+    def __init__(
+        self,
+        operation: Operation[Any],
+        original: Original,
+        rows: Mapping[str, Row[Any]] | None = None,
+    ) -> None:
+        """rows: by name, if they may change; those of the operation by default."""
         super().__init__(operation.rows[0].name)
+        self._rows = {row.name: row for row in operation.rows} if rows is None else rows
         self._operation, self._original = operation, original
-        self._rows = {row.name: row for row in operation.rows}
 
     def run(self, alternative: str, _stage: int, args: tuple[Any, ...]) -> Any:
         """Return what a row computes."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.device import CPU
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import kernels_of
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import SEARCHES
+from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
 from bestof.torch.rows.left_out import LeftOut
+from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier
 
 # From this size of the operands on, what trials have freed is returned to the system once a problem
@@ -30,41 +33,73 @@ class RowSelector:
     The process has one for each operation. What eager calls have learnt of a problem holds in
     plans, and the other way round.
 
-    selector: called with a problem and its operands.
+    selector: called with a problem and its operands. It chooses among the rows of `offer.py`.
+    rows: by name. Those that were taken out stay: plans that are bound to them run on.
     verifier: compares results of rows with PyTorch's.
-    listeners: called with each entry of the journal that is no trial.
+    listeners: called after each entry of the journal that is no trial, and when the rows change.
     """
 
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
         self.kernels = kernels_of(operation.operators, operation.device.key)
         self.original: Any = operation.original(self.kernels)
-        self.rows = {row.name: row for row in operation.rows}
-        self.verifier = OperationVerifier(operation, self.original)
-        self.listeners: list[Callable[[Entry], object]] = []
+        self.rows: dict[str, Row[Any]] = {}
+        self.verifier = OperationVerifier(operation, self.original, self.rows)
+        self.listeners: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+        self._offered = offered(operation)
         self.selector = BestOf(
             operation.name,
-            [
-                Alternative(
-                    row.name,
-                    partial(row.function, self.original),
-                    (*DEPENDS, *operation.device.depends()),
-                    supports=row.can_run,
-                    hopeless=operation.hopeless(row),
-                    formerly=row.formerly,
-                    unpromising=LeftOut(operation, row),
-                )
-                for row in operation.rows
-            ],
+            self._alternatives(),
             lambda problem, *_: problem,
             check=self.verifier,
             on_event=self._listen,
             timer=operation.device.timer,
-            policy=unless_shared(operation.race),
+            policy=UnlessShared(self._race()),
             neighbours=operation.neighbours(),
             patience=operation.patience,
             max_searches=SEARCHES,
         )
+
+    def choose_offered(self) -> None:
+        """Choose among the rows that the operation has and the configuration leaves, from now on.
+
+        Evidence stays. Problems are searched again at their next calls if they lack evidence.
+        """
+        with self._lock:
+            found = offered(self.operation)
+            if found == self._offered:
+                return
+            self._offered = found
+            policy = UnlessShared(self._race())
+            self.selector.choose_among(self._alternatives(), policy=policy)
+        for listener in self.listeners:
+            listener()
+
+    def _alternatives(self) -> list[Alternative]:
+        """Return the offered rows as alternatives; ordered ones are tried wherever they can run."""
+        operation, (rows, is_order) = self.operation, self._offered
+        self.rows.update((row.name, row) for row in rows)
+        return [
+            Alternative(
+                row.name,
+                partial(row.function, self.original),
+                (*DEPENDS, *operation.device.depends()),
+                supports=row.can_run,
+                hopeless=None if is_order else operation.hopeless(row),
+                formerly=row.formerly,
+                unpromising=None if is_order else LeftOut(operation, row),
+            )
+            for row in rows
+        ]
+
+    def _race(self) -> Race:
+        """Return how rows are compared. Python runs registered ones, which costs each call."""
+        race = self.operation.race
+        if self.operation.device.timer is not None:  # the device hides what Python takes
+            return race
+        own = tuple((row.name, BY_PYTHON) for row in self._offered.rows if row.registered)
+        return replace(race, handicaps=(*race.handicaps, *own))
 
     def chosen(self, problem: Any) -> Row[Any] | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
@@ -76,12 +111,31 @@ class RowSelector:
         if isinstance(entry, TrialEntry):
             return
         for listener in self.listeners:
-            listener(entry)
+            listener()
         if isinstance(entry, DecisionEntry):
             self.operation.decided(entry.problem, self.selector.best_name)
             is_measured = self.operation.device is CPU and entry.source == "measured"
             if is_measured and self.operation.operand_bytes(entry.problem) >= _LARGE_BYTES:
                 hand_back_unused()
+
+
+def renew_selector(operation: Operation[Any]) -> None:
+    """Let the selector of an operation choose among the rows offered now, if it was made."""
+    found = _made(operation)
+    if found is not None:
+        found.choose_offered()
+
+
+def original_of(operation: Operation[Any]) -> Any:
+    """Return PyTorch's own kernels of an operation, as its rows take them; makes no selector."""
+    found = _made(operation)
+    if found is not None:
+        return found.original
+    return operation.original(kernels_of(operation.operators, operation.device.key))
+
+
+def _made(operation: Operation[Any]) -> RowSelector | None:
+    return vars(operation).get("_row_selector")
 
 
 def row_selector(operation: Operation[Any]) -> RowSelector:
@@ -90,7 +144,7 @@ def row_selector(operation: Operation[Any]) -> RowSelector:
     It keeps the kernels that are in place then. So ask before any kernel of bestof is registered
     for the operators.
     """
-    found = vars(operation).get("_row_selector")
+    found = _made(operation)
     if found is None:
         found = vars(operation).setdefault("_row_selector", RowSelector(operation))
     assert isinstance(found, RowSelector)

@@ -28,7 +28,8 @@ class RowVerifier(Verifier):
     """A verifier over the rows of one operation, of which the first is PyTorch's own kernel.
 
     A subclass runs rows and compares their results. If the operands of a call show nothing, for
-    example because a weight is zero, a row also runs on normal numbers.
+    example because a weight is zero, a row also runs on normal numbers. So it does if a result
+    differs and an operand has NaN or infinities.
     """
 
     def __init__(self, first: str) -> None:
@@ -81,13 +82,15 @@ class RowVerifier(Verifier):
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
     ) -> Verdict:
         right = expected.result
-        wrong = _kind_of(right, got) or expected.guard.complaint(_tensors(got))
+        wrong = self.fault(expected, got) or expected.guard.complaint(_tensors(got))
         if wrong is not None:
             return Verdict(self.answer(expected), wrong)
         try:
             found = self.compare(alternative, stage, args, right, got)
-            if found.wrong is None and not found.tells:
-                numbers = self.replaced(stage, args, made_up(self.operands(stage, args)))
+            operands = self.operands(stage, args)
+            # Transforms spread a NaN or an infinity over all elements of a tile.
+            if not (found.tells if found.wrong is None else _are_finite(operands)):
+                numbers = self.replaced(stage, args, made_up(operands))
                 by_pytorch = self.run(self._first, stage, numbers)
                 by_row = self.run(alternative, stage, numbers)
                 found = self.compare(alternative, stage, numbers, by_pytorch, by_row)
@@ -96,6 +99,10 @@ class RowVerifier(Verifier):
             return Verdict(right, tells=False)
         answer = got if found.wrong is None else right
         return Verdict(answer, found.wrong, found.reference_wrong)
+
+    def fault(self, expected: Expected, got: Any) -> str | None:
+        """Return how a result is no tensors of the expected shapes and types, in words."""
+        return kind_of(expected.result, got)
 
     def answer(self, expected: Expected) -> Any:
         """Put changed operands back and return PyTorch's own result."""
@@ -113,11 +120,15 @@ def _mapping_if_large(operands: Sequence[Tensor | None]) -> AbstractContextManag
     return mapping_large() if size >= LARGE_BYTES else nullcontext()
 
 
+def _are_finite(operands: Sequence[Tensor | None]) -> bool:
+    return all(one is None or bool(one.isfinite().all()) for one in operands)
+
+
 def _tensors(result: Any) -> Sequence[Tensor | None]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _kind_of(expected: Any, got: Any) -> str | None:
+def kind_of(expected: Any, got: Any) -> str | None:
     """Return how a result is no tensors of the expected shapes and types, in words."""
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
@@ -130,7 +141,7 @@ def _kind_of(expected: Any, got: Any) -> str | None:
     for one, other in zip(expected, got, strict=True):
         if (one is None) != (other is None):
             return f"expected {_words(one)}; got {_words(other)}"
-        wrong = None if one is None else _kind_of(one, other)
+        wrong = None if one is None else kind_of(one, other)
         if wrong is not None:
             return wrong
     return None

@@ -96,3 +96,27 @@ def test_refuses_invalid_windows(steps: tuple[int, int]) -> None:
 def test_refuses_a_window_inside_a_window() -> None:
     with pytest.raises(InvalidArgument, match="other than a window"):
         Window(0, 1, Window(0, 1))
+
+
+def test_windows_around_several_policies_share_the_step() -> None:
+    window = Window(1, 2)
+    searches = [window.around(Rounds(rounds=n)).start(["a", "b"]) for n in (1, 2)]
+    assert [search.ask() for search in searches] == [0, 0]
+    for position in (0, 1):
+        window.step()
+        for search in searches:
+            search.tell(position, 2.0 - position)
+    assert [search.winner for search in searches] == [0, 0]
+    late = window.around(Rounds()).start(["a", "b"])
+    assert (late.winner, late.source, window.missed) == (0, "window", 1)
+
+
+def test_an_order_to_tune_now_opens_the_window() -> None:
+    window = Window(5, 6, Rounds(rounds=1))
+    search = window.start(["a", "b"])
+    assert (search.ask(), search.winner) == (0, None)
+    with window.opened():
+        for position in (0, 1):
+            search.tell(position, 2.0 - position)
+        assert (search.winner, search.source) == (1, None)
+    assert search.winner is None

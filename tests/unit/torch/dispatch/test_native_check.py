@@ -17,6 +17,8 @@ from bestof.errors import BestofWarning
 from bestof.kernels.addresses import c_calls
 from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
+from bestof.selection.state.live_checks import LiveChecks
+from bestof.selection.state.registry import Defaults
 from bestof.torch.dispatch.native_check import NativeChecks, agree
 from bestof.torch.dispatch.overrides import convolution_override, operation_override
 from bestof.torch.ops.convolution import native as convolutions
@@ -217,3 +219,38 @@ def test_what_is_not_a_number_or_lies_otherwise_does_not_agree() -> None:
     assert compare(ones[:2], ones) is False
     nan = torch.full((), torch.nan)
     assert agree(lambda _: ones + 1, lambda _: ones, (ones,), lambda _: nan) is False
+
+
+def test_a_kernel_that_goes_wrong_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, is_wrong = CCalls.from_address(c_calls()), False
+
+    def run(plan: int, operands: Any, results: Any, packed: int | None) -> bool:
+        moved = (ctypes.c_void_p * 3)(*operands[:3])
+        moved[1] = _one_more(moved[1]) if is_wrong else moved[1]
+        return bool(right.run(plan, moved, results, packed))
+
+    table = CCalls.from_buffer_copy(right)
+    table.run = Run(run)
+    _kept.append(table)
+    seconds = 0.0
+    monkeypatch.setattr(Defaults, "live_checks", LiveChecks(lambda: seconds))
+    monkeypatch.setattr(products, "c_calls", lambda: ctypes.addressof(table))
+    monkeypatch.setattr(Product, "least", 1)
+    products._kernel.cache_clear()
+    a, b = random(30, 44), random(44, 40, seed=1)
+    expected = (a.double() @ b.double()).float()
+    use_policy(Order())
+    integration.enable()
+    assert call_all(lambda: torch.mm(a, b), expected, 200) == []
+    is_wrong = True
+
+    def run_a_minute() -> None:
+        nonlocal seconds
+        while seconds < 60.0:
+            seconds += 0.01
+            torch.mm(a, b)
+
+    with pytest.warns(BestofWarning, match="the C\\+\\+ kernel of 'native blocked' does not give"):
+        run_a_minute()
+    assert call_all(lambda: torch.mm(a, b), expected, 200) == []
+    products._kernel.cache_clear()

@@ -12,13 +12,15 @@ from bestof.bench.model.peers.eager import inference, laid_out
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.step import TrainingStep
 
+_UNBOUNDED = {"kernel": {"budget": None}}  # calls without a trial would be taken for settled ones
+
 
 def prepare(
     model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
     """Enable bestof for the process, and return the model; it settles in its first calls."""
     model, example = laid_out(model, example, channels_last)
-    integration.enable()
+    integration.enable(_UNBOUNDED)
     return _prepared(inference(model, example))
 
 
@@ -26,7 +28,7 @@ def prepare_training(
     model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
     model, images = laid_out(model, step.images, channels_last)
-    integration.enable()
+    integration.enable(_UNBOUNDED)
     return _prepared(step.on(model, images))
 
 
@@ -37,7 +39,7 @@ def _prepared(run: Run) -> Prepared:
         try:
             yield run
         finally:
-            integration.enable()
+            integration.enable(_UNBOUNDED)
 
     return Prepared(run, _trials, replaced)
 

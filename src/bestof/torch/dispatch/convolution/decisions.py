@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from bestof.selection import BestOf
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.rows.offer import SHARED_IM2ROW
 
 JOINT = "joint"
 """PyTorch's own kernels, of which the backward one computes both gradients in one call."""
 INDEPENDENT = "independent"
 """Each pass by its own selector."""
-SHARED = "shared im2row"
+SHARED = SHARED_IM2ROW
 """im2row, whose forward pass keeps the lowered matrix for the backward pass."""
 
 

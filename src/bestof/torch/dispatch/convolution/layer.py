@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, unless_shared
+from bestof.selection import Alternative, BestOf, UnlessShared
 from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.dispatch.call_counts import CallCounts
@@ -24,6 +24,7 @@ from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.ops.search import PATIENCE, RACE, SEARCHES
+from bestof.torch.rows.offer import asks, is_offered
 
 Mask: TypeAlias = tuple[bool, bool, bool]
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -256,23 +257,22 @@ class ConvolutionLayer:
             "bestof:ConvolutionLayer._shared_forward",
             "bestof:ConvolutionLayer._shared_backward",
         )
-        return BestOf(
+        made = BestOf(
             name,
             [
                 Alternative(JOINT, joint, self._version, supports=computes_jointly),
                 Alternative(INDEPENDENT, independent, self._version),
-                Alternative(
-                    SHARED, shared, self._version, supports=shares_im2row, formerly=formerly
-                ),
+                Alternative(SHARED, shared, self._version, supports=_shares, formerly=formerly),
             ],
             lambda layer, *_: layer,
             check=LayerVerifier(SHARED, self._originals),
             on_event=self._listen,
-            policy=unless_shared(RACE),
+            policy=UnlessShared(RACE),
             neighbours=Neighbourhood[Any](lambda layer: layer.convolution, lambda layer: layer[1:]),
             patience=PATIENCE,
             max_searches=SEARCHES,
         )
+        return asks(made)
 
     def _drop_kept(self, layer: LayerProblem, input: Tensor) -> None:
         """Drop the matrix of an input, which the present forward pass does not make."""
@@ -386,6 +386,10 @@ class ConvolutionLayer:
             self.input_gradient_calls.count(problem)
             grad_input = self.input_gradient(problem, grad_output, weight)
         return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if mask[2] else None
+
+
+def _shares(layer: Any) -> bool:
+    return is_offered(SHARED) and shares_im2row(layer)
 
 
 def _remember(

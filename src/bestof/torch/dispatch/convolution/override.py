@@ -135,6 +135,7 @@ class ConvolutionOverride(Replacement):
         """Configure the parts; put the kernels in if any of them is in, or else take them out."""
         for one in self.parts:
             one.configure(configuration)
+        self.selector.budget = configuration.budget
         self.layer.choose_passes()
         if self.level != configuration.accuracy:
             self.set_level(configuration.accuracy)

@@ -13,6 +13,7 @@ from bestof.torch.ops.convolution.estimate import in_channels_last, input_gradie
 from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.weight_format import in_weight_format
+from bestof.torch.ops.dtypes import BFLOAT16, WIDE
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.row import Row
 
@@ -87,6 +88,7 @@ def _row(
         function,
         supports(direction),
         estimate=cost,
+        dtypes=(*WIDE, BFLOAT16),
         accuracy="float32",
         devices=EVERYWHERE,
     )

@@ -1,13 +1,17 @@
 """The input gradient by a forward convolution of the gradient with rotated weights.
 
-Strides become zeros between the elements of the gradient.
+Strides become zeros between the elements of the gradient. A tap of the kernel that is NaN or
+infinite makes NaN of them where PyTorch's own kernel does not read the tap. That kernel then
+computes the call.
 """
 
 from __future__ import annotations
 
+from math import isfinite
+
 from torch import Tensor
 
-from bestof.torch.ops.convolution import onednn
+from bestof.torch.ops.convolution import as_is, onednn
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Pass
 from bestof.torch.ops.convolution.estimate import direct_input_gradient
 from bestof.torch.ops.convolution.originals import Originals
@@ -27,6 +31,7 @@ def supports(problem: ConvProblem) -> bool:
     return (
         not problem.empty
         and problem.stride[0] * problem.stride[1] <= 4
+        and (problem.stride == (1, 1) or not problem.device)  # weights of a GPU are not looked at
         and (
             "channels_last"
             not in (problem.input_layout, problem.weight_layout, problem.grad_layout)
@@ -118,6 +123,9 @@ def input_gradient(
     originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
+    # The sum of finite weights may overflow: PyTorch's own kernel then computes what it need not.
+    if problem.stride != (1, 1) and not isfinite(float(weight.sum())):
+        return as_is.input_gradient(originals, problem, grad_output, weight)
     result = gradient(
         originals,
         grad_output,

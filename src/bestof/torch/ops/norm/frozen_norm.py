@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof import kernels
-from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.dtypes import name_of
 from bestof.torch.ops.guards import is_plain_call, is_plain_tensor
@@ -317,5 +317,5 @@ def _selector(name: str, as_is: Any, native: Any) -> BestOf:
         name,
         [Alternative("as is", as_is, DEPENDS), Alternative("native", native, DEPENDS)],
         lambda problem, *_: problem,
-        policy=unless_shared(_POLICY),
+        policy=UnlessShared(_POLICY),
     )

@@ -128,13 +128,17 @@ class Product(Operation[ProductProblem]):
     def call(
         self, level: Accuracy, operator: int, bias: Tensor | None, a: Tensor, b: Tensor
     ) -> Call | None:
-        """Return the problem and the operands of a call that the rule has chosen."""
+        """Return the problem and the operands of a call; None if PyTorch answers it.
+
+        C++ asks about none that are not plain. Kernels would read them wrong.
+        """
         if (
             type(a) not in PLAIN
             or type(b) not in PLAIN
             or (bias is not None and type(bias) not in PLAIN)
             or level == "exact"
             or a.dim() != (3 if operator >= _BATCHED else 2)
+            or not (_is_plain(a) and _is_plain(b))
             or passes_through()
         ):
             return None

@@ -11,6 +11,7 @@ from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.product import products
 from bestof.torch.plan.algorithms.pytorch import PyTorch
 from bestof.torch.plan.layers.problem import FusedProblem
+from bestof.torch.rows.offer import is_offered
 
 PYTORCH = PyTorch()
 
@@ -36,7 +37,15 @@ def algorithm(name: str) -> Algorithm:
 
 def applicable(problem: FusedProblem) -> list[str]:
     """Return the names of the algorithms that race for a problem, in order."""
-    return [name for name, row in table().items() if row.supports(problem)]
+    return [name for name, row in table().items() if takes_part(row, problem)]
+
+
+def takes_part(row: Algorithm, problem: FusedProblem) -> bool:
+    """Return whether an algorithm races for a problem: it may, and the configuration has it.
+
+    Configurations name native kernels as eager calls do. PyTorch's own stay.
+    """
+    return row.supports(problem) and (row.trusted or is_offered(f"native {row.name}"))
 
 
 def promised_error(problem: FusedProblem, name: str | None) -> float:

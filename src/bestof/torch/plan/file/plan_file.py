@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,11 +20,26 @@ from bestof.torch.plan.file.soundness import check_decisions, check_program
 from bestof.torch.plan.file.values import decoded, encoded, memory_limit
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.joined_weights import JoinedWeights
+from bestof.torch.plan.lengths import Lengths
+from bestof.torch.plan.padding import Padding
 from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.eager_run import first_line
 
 
-def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned]) -> None:
+class PlanFile(NamedTuple):
+    """What a file holds. padding: None if inputs are not padded."""
+
+    accuracy: Accuracy
+    planned: list[Planned]
+    padding: Padding | None
+
+
+def write_plan(
+    file: str | Path | BinaryIO,
+    accuracy: str,
+    planned: list[Planned],
+    padding: Padding | None = None,
+) -> None:
     """Write the planned shapes to a file.
 
     TorchError if an operator has no name that another process knows.
@@ -47,12 +62,13 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
         "host": _host(),
         "weights": weights.encoded,
         "programs": programs,
+        "padding": None if padding is None else _encoded_padding(padding),
     }
     write(file, content, tensors.values)
 
 
-def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
-    """Return (accuracy, the planned shapes) of a file.
+def read_plan(file: str | Path | BinaryIO) -> PlanFile:
+    """Return what a file holds.
 
     TorchError for files that are no plans, damaged, or of another version.
     """
@@ -82,7 +98,10 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             if grad not in (None, True, False):
                 raise ValueError(f"grad is {grad!r}")
             planned.append(Planned(leaves, spec, program, structure, grad))
-        return content["accuracy"], planned
+        padding = content.get("padding")  # a file of an earlier version has none
+        if padding is not None:
+            padding = _decoded_padding(padding, planned)
+        return PlanFile(content["accuracy"], planned, padding)
     except Exception as error:
         raise TorchError(
             f"load: {name} holds a plan that cannot be read here: {first_line(error)}; "
@@ -135,6 +154,30 @@ def _decoded_structure(encoded: Any) -> Any:
     if kind == "dict":
         return {str(key): _decoded_structure(one) for key, one in content}
     return {"tuple": tuple, "list": list}[kind](_decoded_structure(one) for one in content)
+
+
+# How inputs are padded
+
+
+def _encoded_padding(padding: Padding) -> dict[str, Any]:
+    lengths = padding.lengths
+    return {
+        "most": lengths.most,
+        "pad": [[name, number] for name, number in lengths.pad.items()],
+        "axis": lengths.axis,
+        "step": lengths.step,
+        "axes": [list(one) for one in padding.axes],
+    }
+
+
+def _decoded_padding(one: dict[str, Any], planned: list[Planned]) -> Padding:
+    lengths = Lengths(one["most"], dict(one["pad"]), one["axis"], one["step"])
+    axes = tuple(tuple(axes) for axes in one["axes"])
+    if any(len(axes) != each.structure.num_leaves for each in planned):
+        raise ValueError("the results that are cut are not those of the plan")
+    if not all(type(axis) is int and axis >= 0 for each in axes for axis in each):
+        raise ValueError("an axis that is cut is no axis")
+    return Padding(lengths, axes)
 
 
 # Weights

@@ -7,6 +7,7 @@ from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.fusion.composites import unite
 from bestof.torch.plan.fusion.joining import join_products
+from bestof.torch.plan.fusion.left_out import is_left_to_pytorch
 from bestof.torch.plan.fusion.parts import take_parts
 from bestof.torch.plan.fusion.repeats import merge_repeats
 from bestof.torch.plan.operations.checks import operation_of
@@ -38,7 +39,8 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
     unite(graph)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
-        if node.op == "call_function" and (recognise := RECOGNISERS.get(node.target)) is not None:
+        recognise = RECOGNISERS.get(node.target) if node.op == "call_function" else None
+        if recognise is not None and not is_left_to_pytorch(node):
             recognise(rewriter, node)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):

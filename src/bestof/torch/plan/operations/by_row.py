@@ -25,6 +25,7 @@ from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.core_call import CoreCall, core_call, planned_strides
 from bestof.torch.plan.trace.strides import with_strides
+from bestof.torch.rows.offer import is_chosen_for
 from bestof.torch.rows.row_selector import row_selector
 
 
@@ -153,6 +154,8 @@ def operation_of_call(
     """Return the operation that chooses for a call, perhaps of this name only, and the call."""
     for operation in table.OPERATIONS:
         if operator not in operation.operators or name not in (None, operation.name):
+            continue
+        if not is_chosen_for(operation):
             continue
         given = operation.arguments(operator, arguments)
         with torch.no_grad():  # as plans run

@@ -9,16 +9,17 @@ from typing import Any, ClassVar
 
 import torch
 
-from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
-from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable, table
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable, table, takes_part
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.layers.window import MAX_2X2, pooling_runner
 from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+from bestof.torch.rows.offer import asks
 
 # All layers of a plan race at once, in the running plan. One round more is one call of the whole
 # model for each alternative, while a user waits; near-ties are not worth that.
@@ -183,16 +184,17 @@ class ConvolutionStep(ChosenStep):
 @cache
 def selector() -> BestOf:
     """Return the selector. It is called with a `ConvolutionStep`, and runs it by an algorithm."""
-    return BestOf(
+    made = BestOf(
         "fused convolution",
         [
             Alternative(row.name, _by(row), DEPENDS, supports=_supports(row))
             for row in table().values()
         ],
         lambda step: step.problem,
-        policy=unless_shared(_POLICY),
+        policy=UnlessShared(_POLICY),
         neighbours=neighbourhood(),
     )
+    return asks(made)
 
 
 def neighbourhood() -> Neighbourhood[FusedProblem]:
@@ -201,7 +203,7 @@ def neighbourhood() -> Neighbourhood[FusedProblem]:
 
 
 def _supports(row: Algorithm) -> Callable[[Any], bool]:
-    return row.supports
+    return partial(takes_part, row)
 
 
 def _by(row: Algorithm) -> Callable[[Any], None]:

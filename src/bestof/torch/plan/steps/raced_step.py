@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
 
@@ -104,5 +104,5 @@ def selector() -> BestOf:
             Alternative(NATIVE, lambda step: step.runner(NATIVE)(), DEPENDS),
         ],
         lambda step: step.problem,
-        policy=unless_shared(_POLICY),
+        policy=UnlessShared(_POLICY),
     )

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bestof.errors import KernelError, NoAlternative
 from bestof.selection import BestOf
+from bestof.selection.notice import warn
+from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.shim import Native
 from bestof.torch.ops.memory import address
 from bestof.torch.ops.operation import Operation
@@ -77,8 +79,8 @@ class RowStep(ChosenStep):
                 done()
 
             return run_written
-        computed, operands, put = self._computed(self._rows.rows[name]), self._operands, self._put
-        by_pytorch = self._by_pytorch
+        row, operands, put = self._rows.rows[name], self._operands, self._put
+        computed, by_pytorch = self._computed(row), self._by_pytorch
 
         def run() -> None:
             given = operands()
@@ -86,10 +88,26 @@ class RowStep(ChosenStep):
                 found = computed(given)
             except (KernelError, MemoryError):  # memory is short
                 found = by_pytorch(given)
+            except Exception as error:
+                reraise_from_outside()
+                if not row.registered:
+                    raise
+                self._give_up(error)
+                found = by_pytorch(given)
             put(found)
             done()
 
         return run
+
+    def _give_up(self, error: Exception) -> None:
+        """Let PyTorch run the step from now on: the function of a program's own row has raised."""
+        name = self.algorithm
+        if name != self.pytorch:
+            self.settle(self.pytorch)
+            warn(
+                f"{self.problem}: {name} raised {type(error).__name__}: {error}; PyTorch's own "
+                "kernel takes its place in the plan"
+            )
 
     def _by_pytorch(self, operands: list[Any]) -> Any:
         first = self._rows.operation.rows[0]
@@ -128,11 +146,18 @@ class RowStep(ChosenStep):
             one.fill_(float("nan"))
         expected = verifier.expect(0, call)
         assert isinstance(expected, Expected)  # else a GPU computes
-        got = self._computed(self._rows.rows[name])(operands)
+        try:
+            got = self._computed(self._rows.rows[name])(operands)
+        except Exception as error:
+            reraise_from_outside()
+            verifier.answer(expected)
+            return f"raised {type(error).__name__}: {error}"
+        wrong = verifier.fault(expected, got)
+        if wrong is not None:
+            return wrong
         # Copies, because all values of an arena share one storage.
         got = got.clone() if isinstance(got, Tensor) else tuple(one.clone() for one in got)
-        wrong: str | None = verifier.judge(name, 0, call, expected, got).wrong
-        return wrong
+        return verifier.judge(name, 0, call, expected, got).wrong
 
     def _computed(self, row: Row[Any]) -> Callable[[list[Any]], Any]:
         """Return the function from operands to the results of a row.

@@ -24,5 +24,5 @@ The protocol:
     only if it cannot reach the store any more, or cannot run what was decided.
 
 `entry`: one entry. `problem_log`: the entries of one problem. `agreed_search`: the search that
-follows them. `courier`: the thread. `agreement`: what selectors ask. `steps`: counts the steps.
+follows them. `courier`: the thread. `agreement`: what selectors ask.
 """

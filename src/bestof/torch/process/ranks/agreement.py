@@ -17,7 +17,7 @@ from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state.registry import AgreeingSelector
 from bestof.torch.process.ranks.agreed_search import AgreedPolicy
 from bestof.torch.process.ranks.courier import Courier, KeyValueStore
-from bestof.torch.process.ranks.steps import count_steps, steps
+from bestof.torch.process.steps import count_steps, steps
 
 PREFIX = "bestof/ranks/3"
 """The number is that of the protocol: ranks of another protocol have a log of their own."""
@@ -119,8 +119,15 @@ class Agreement:
         if self._courier is None or self._group is not group:
             self.close()
             self._group = group
-            self._courier = Courier(store(), self._step, self._reopened)
+            self._courier = Courier(
+                store(), self._step, self._reopened, lambda: self._is_present(group)
+            )
         return None if self._courier.broken else self._courier
+
+    def _is_present(self, group: object) -> bool:
+        """Return whether a group was not destroyed since. Its store may then be gone."""
+        found = self._find_group()
+        return found is not None and found[0] is group
 
     def _reopened(self, key: str) -> None:
         """Search a problem again here too, because a rank has reopened it."""

@@ -23,11 +23,14 @@ BUSY = 0.01
 tuning four ranks on two processors cost 2.24 s instead of 1.75 s (one run each)."""
 
 IDLE = 0.1
-"""Seconds between two looks while no call does: a problem may be reopened. Also the most seconds
-that a look waits for the next step."""
+"""The most seconds that a look waits for the next step."""
+
+REST = 2.0
+"""Seconds between two looks while no call follows the log: a problem may be reopened. 1,024 ranks
+then ask the store of their job 512 times a second."""
 
 PATIENT_LOOKS = 10
-"""After so many looks without a call or an entry, the time between looks doubles, up to IDLE."""
+"""After so many looks without a call or an entry, the time between looks doubles, up to REST."""
 
 MOST_ENTRIES = 64
 """Entries in one place of the log."""
@@ -53,17 +56,23 @@ class Courier:
     """Carries entries between this rank and the log.
 
     step: returns the optimizer step of this rank. reopened: called, in the courier's thread, with
-    the key of each problem that a rank has reopened.
+    the key of each problem that a rank has reopened. lasts: returns whether the job's store is
+    still there to be asked.
     """
 
     def __init__(
-        self, store: KeyValueStore, step: Callable[[], int], reopened: Callable[[str], None]
+        self,
+        store: KeyValueStore,
+        step: Callable[[], int],
+        reopened: Callable[[str], None],
+        lasts: Callable[[], bool] = lambda: True,
     ) -> None:
         self.broken = False
         self.asked = 0
         self._store = store
         self._step = step
         self._reopened = reopened
+        self._lasts = lasts
         self._process = os.getpid()
         self._place = 0  # the first place that this rank has not read
         self._lock = threading.Lock()
@@ -161,6 +170,8 @@ class Courier:
             while not self.broken:
                 self._wake.wait(self._pause())
                 self._wake.clear()
+                if not self._lasts():
+                    break
                 self._looked = monotonic()
                 self.look()
         except Exception as error:  # of a store whose server is gone, whatever it raises
@@ -174,7 +185,9 @@ class Courier:
         self._stepped = False
         self._quiet = 0 if asked != self._heard else self._quiet + 1
         self._heard = asked
-        return IDLE if stepped else min(IDLE, BUSY * 2.0 ** (self._quiet // PATIENT_LOOKS))
+        if stepped:
+            return IDLE
+        return min(REST, BUSY * 2.0 ** min(16, self._quiet // PATIENT_LOOKS))
 
     def _end(self) -> None:
         """Stop the thread before the interpreter ends.

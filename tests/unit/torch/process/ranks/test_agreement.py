@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from time import sleep
 from typing import ClassVar
 
 import pytest
 
 from bestof.selection.policies import Race
 from bestof.torch.process.ranks.agreement import Agreement
-from bestof.torch.process.ranks.courier import BUSY, IDLE, Courier
+from bestof.torch.process.ranks.courier import BUSY, IDLE, REST, Courier
 from bestof.torch.process.ranks.entry import DECIDE, TRY, Entry, parse_place
 
 
@@ -89,9 +90,9 @@ def test_a_place_of_the_log_that_is_none_ends_the_agreement() -> None:
 
 def test_looks_become_rare_while_no_call_follows_the_log() -> None:
     courier = Courier(Empty(), lambda: 0, lambda key: None)
-    pauses = [courier._pause() for _ in range(100)]
+    pauses = [courier._pause() for _ in range(300)]
     assert pauses[0] == BUSY
-    assert pauses[-1] == IDLE
+    assert pauses[-1] == REST
     courier.log("toy/0/5").count_call(0)
     assert courier._pause() == BUSY
 
@@ -108,6 +109,36 @@ def test_the_first_call_of_a_step_has_the_thread_look(monkeypatch: pytest.Monkey
     assert courier._wake.is_set()
     assert courier._pause() == IDLE, "the next step is awaited"
     assert courier._pause() < IDLE, "no step came"
+
+
+def test_the_log_is_left_when_the_group_is_destroyed() -> None:
+    class Counted(Empty):
+        looks = 0
+
+        def check(self, keys: list[str]) -> bool:
+            self.looks += 1
+            return False
+
+    store, lasts = Counted(), [True]
+    courier = Courier(store, lambda: 0, lambda key: None, lambda: lasts[0])
+    courier.start()
+    assert courier._thread is not None
+    while not store.looks:
+        sleep(0.001)
+    lasts[0] = False
+    courier._wake.set()
+    courier._thread.join(60)
+    assert not courier._thread.is_alive()
+    assert courier.broken
+
+
+def test_a_step_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("bestof.torch.process.ranks.courier.monotonic", lambda: now[0])
+    courier = Courier(Empty(), lambda: 1, lambda key: None)
+    log = courier.log("toy/0/5")
+    now[0] += BUSY
+    log.count_call(2)
     courier._wake.clear()
     now[0] += BUSY
     log.count_call(2)

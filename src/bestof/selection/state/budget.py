@@ -1,0 +1,56 @@
+"""The account of what tuning has cost. A trial waits while it would cost more than its share."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from math import inf
+
+SHARE = 0.05  # of the time since the first trial, by default
+
+_FREE = 0.1  # seconds that trials may always cost, so that short runs are tuned too
+# A call that waits takes the long way, which costs so many seconds too. A dearer trial waits.
+_LONG_WAY = 50e-6
+
+
+class Budget:
+    """The account of what trials and first comparisons have cost.
+
+    A trial costs what it took beyond the fastest trial of its problem so far. The first trial of a
+    problem costs nothing: the program needs that call. A comparison costs all of its time.
+    `allows` says whether a trial may be begun. If it may not, the best alternative known so far
+    answers the call, or else the first one.
+
+    The process has one account for all selectors that go by `time.perf_counter`. A selector with
+    another clock has an account of its own. The environment variable BESTOF_BUDGET=off lifts all
+    budgets, for programs that measure what a whole search finds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.is_on = os.environ.get("BESTOF_BUDGET", "").strip() != "off"
+        self.lost = 0.0  # seconds
+        self._clock = clock
+        self._began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the first entry: the end of the first trial."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    def book(self, seconds: float) -> None:
+        """Note what a trial or a comparison has cost."""
+        if self._began is None:
+            self._began = self._clock()
+        if 0.0 < seconds < inf:
+            self.lost += seconds
+
+    def allows(self, share: float | None, cost: float) -> bool:
+        """Return whether a trial may be begun that would cost so many seconds.
+
+        share: of the time since the first trial, for all trials; None for no bound.
+        """
+        if share is None or not self.is_on or cost <= _LONG_WAY:
+            return True
+        lost = self.lost + cost
+        return lost <= _FREE or lost <= share * self.seconds

@@ -1,0 +1,65 @@
+"""Collect the decisions of a process for a lock file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from bestof.selection.state.decision import Decision
+from bestof.selection.store.lock_file import export_records
+from bestof.selection.store.record import Pin, Record
+
+_UNDECIDED = "not settled"
+_ALONE = "only one alternative"
+_ORDERS = ("forced", "pinned")
+_REASONS = {"only": _ALONE, **dict.fromkeys(_ORDERS, "ordered, not measured")}
+
+
+class LockWriter:
+    """The last record of every problem of the process, also of selectors that are gone.
+
+    Selectors tell the writers in `active` what they meet and decide, with their lock held. A
+    problem that only one alternative can run needs no record.
+    """
+
+    active: ClassVar[list[LockWriter]] = []
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], Record] = {}
+        self._left_out: dict[tuple[str, str], str] = {}
+
+    def opened(self, selector: str, problem: str) -> None:
+        """Note that a problem was met. A decision of it that is searched again stays."""
+        if (selector, problem) not in self._records:
+            self._left_out[selector, problem] = _UNDECIDED
+
+    def settled(
+        self, selector: str, problem: str, decision: Decision, record: Record | None
+    ) -> None:
+        """Note a decision. `record` is None if nothing was measured."""
+        key, source = (selector, problem), decision.source
+        if record is not None and source not in _ORDERS and decision.seconds is not None:
+            self._records[key] = replace(record, decision=decision.alternative)
+            self._left_out.pop(key, None)
+        elif key not in self._records:
+            self._left_out[key] = _REASONS.get(source, _UNDECIDED)
+
+    def text(self, pins: Sequence[Pin] = ()) -> str:
+        """Return the text of the lock file, with the pins of the selectors that were met."""
+        met = {selector for selector, _ in (*self._records, *self._left_out)}
+        return export_records(self._records.values(), [one for one in pins if one.selector in met])
+
+    @property
+    def count(self) -> int:
+        """The number of recorded problems."""
+        return len(self._records)
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each problem that is not recorded, although there was a choice."""
+        return [
+            f"{selector} {problem}: {why}"
+            for (selector, problem), why in self._left_out.items()
+            if why != _ALONE
+        ]

@@ -1,0 +1,86 @@
+"""Runs some steps of a training by PyTorch alone, and compares their times with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from bestof.selection.state.registry import trials_of_all
+from bestof.torch.enable import put_back, set_aside
+
+_LEAST = 3
+"""Steps by PyTorch alone, with tuned ones near them, that a comparison needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The seconds of steps by PyTorch alone, and of tuned steps without a trial.
+
+    ratios: of each step alone to the median of the tuned ones near it, so that a machine whose
+        speed changes does not count.
+    """
+
+    alone: tuple[float, ...]
+    tuned: tuple[float, ...]
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long a step by PyTorch alone takes; None with too few steps."""
+        return None if len(self.ratios) < _LEAST else median(self.ratios)
+
+
+class StepsBeside:
+    """Sets bestof aside for one of `every` steps.
+
+    A step ends with `step` of the first optimizer that the program uses. It is timed from the end
+    of the one before, so that it counts data and both passes. The first step is not counted. The
+    memory that bestof keeps, and threads that it has lowered, stay as they are in all steps.
+    """
+
+    def __init__(self, every: int, clock: Callable[[], float] = perf_counter) -> None:
+        self._every, self._clock = every, clock
+        self._first: int | None = None  # the optimizer whose steps are counted
+        self._count = 0
+        self._is_alone = False
+        self._began: float | None = None
+        self._trials = 0
+        self._alone: dict[int, float] = {}  # by the number of the step
+        self._tuned: dict[int, float] = {}
+
+    def start(self) -> None:
+        """Watch all optimizers from now on."""
+        register_optimizer_step_post_hook(self._stepped)
+
+    def result(self) -> Beside:
+        """Return the times so far."""
+        ratios = []
+        for step, seconds in self._alone.items():
+            near = range(step - self._every + 1, step + self._every)
+            tuned = [self._tuned[one] for one in near if one in self._tuned]
+            if tuned:
+                ratios.append(seconds / median(tuned))
+        return Beside(tuple(self._alone.values()), tuple(self._tuned.values()), tuple(ratios))
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._first is None:
+            self._first = id(optimizer)
+        if id(optimizer) != self._first:
+            return
+        now, trials = self._clock(), trials_of_all()
+        if self._began is not None:
+            if self._is_alone:
+                self._alone[self._count] = now - self._began
+            elif trials == self._trials:
+                self._tuned[self._count] = now - self._began
+        self._count += 1
+        is_alone = self._count % self._every == 0
+        if is_alone != self._is_alone:
+            (set_aside if is_alone else put_back)()
+            self._is_alone = is_alone
+        self._began, self._trials = self._clock(), trials

@@ -1,0 +1,102 @@
+"""Trials wait while tuning has cost more than its share of the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from fake_program import Program
+
+from bestof import BestOf
+from bestof.errors import InvalidArgument
+from bestof.selection.policies import Race
+from bestof.selection.state.budget import SHARE, Budget
+from bestof.selection.state.registry import Defaults, account_of
+
+TIMES = {"first": 0.05, "slow": 0.2, "fast": 0.03, "other": 0.06}
+
+
+@pytest.fixture(autouse=True)
+def budgets_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BESTOF_BUDGET")
+
+
+def test_tuning_never_costs_more_than_its_share(program: Program) -> None:
+    selector = program.selector(TIMES, lambda n: n, policy=Race())
+    account = selector._knowledge.budget
+    lost = 0.0
+    for turn in range(4000):
+        before = selector.trials
+        selector(turn % 4)
+        took = TIMES[program.calls[-1]]
+        if selector.trials > before and turn > 3:
+            lost += max(0.0, took - TIMES["first"])
+        assert lost <= max(0.2, 1.05 * SHARE * program.clock.now + 0.2)
+        assert account.lost <= max(0.2, SHARE * program.clock.now + 0.2)
+    assert [selector.explain(n).decision for n in range(4)] == ["fast"] * 4
+
+
+def test_calls_that_wait_take_the_best_known(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "slow": 3.0, "fast": 0.5})
+    assert [selector(1) for _ in range(4)] == ["first"] * 4
+    assert selector.trials == 1
+    while selector.trials == 1:
+        selector(1)
+    assert program.clock.now > 1.0 / SHARE
+    assert program.taken()[-1] == "slow"
+    assert selector(1) == "first"
+
+
+def test_without_a_bound_trials_come_at_once(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "slow": 3.0, "fast": 0.5}, budget=None)
+    assert [selector(1) for _ in range(3)] == ["first", "slow", "fast"]
+
+
+def test_a_pass_of_a_group_is_never_cut(program: Program) -> None:
+    pairs: Any = [
+        (name, [program.function(f"{name}0", seconds), program.function(f"{name}1", seconds)])
+        for name, seconds in (("a", 0.04), ("b", 0.3))
+    ]
+    selector = program.selector(pairs)
+    for _ in range(400):
+        began = selector(0, 1)
+        assert selector(1, 1)[0] == began[0]
+    assert {name[0] for name in program.taken()} == {"a", "b"}
+    assert selector._knowledge.budget.lost <= SHARE * program.clock.now + 1.0
+
+
+def test_comparisons_are_paid_for(program: Program) -> None:
+    selector = program.selector({"first": 0.02, "same": 0.02}, check=lambda *_: True)
+    for _ in range(2):
+        selector(1)
+    assert selector._knowledge.budget.lost == pytest.approx(0.02)
+
+
+def test_selectors_of_the_process_share_one_account() -> None:
+    assert account_of(time.perf_counter) is Defaults.budget
+    assert account_of(time.process_time) is not Defaults.budget
+
+
+def test_an_account_is_free_at_first_and_cheap_trials_never_wait() -> None:
+    now = 0.0
+    account = Budget(lambda: now)
+    account.book(0.04)
+    assert account.allows(SHARE, 0.05)
+    assert not account.allows(SHARE, 0.07)
+    assert account.allows(None, 0.07)
+    now = 3.0
+    assert account.allows(SHARE, 0.1)
+    account.book(5.0)
+    assert not account.allows(SHARE, 0.001)
+    assert account.allows(SHARE, 1e-5)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, "much", True, float("nan")])
+def test_other_budgets_are_refused(share: Any) -> None:
+    with pytest.raises(InvalidArgument, match="budget: expected a share of the time above 0"):
+        BestOf("it", [("a", len)], len, budget=share)
+    selector = BestOf("it", [("a", len)], len)
+    with pytest.raises(InvalidArgument, match="budget"):
+        selector.budget = share
+    assert selector.budget == SHARE
