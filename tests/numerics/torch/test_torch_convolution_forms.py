@@ -167,7 +167,7 @@ def test_every_row_of_volumes_keeps_its_promise(
         bias = torch.randn(kernel[0], generator=generator)
         problem = volume_problem("relaxed", x, w, catalogue is FORWARD, *axes, groups)
         assert problem is not None
-        if not row.supports(problem):
+        if not row.can_run(problem):
             continue
         gradient = torch.randn(problem.output_shape, generator=generator)
         tensors: tuple[Tensor, ...] = (gradient, x, w)
@@ -193,7 +193,7 @@ def test_every_kind_of_row_applies_to_a_volume() -> None:
         problem = volume_problem(
             "float32", torch.empty(shape), torch.empty(kernel), True, *axes, groups
         )
-        names.update(row.name for row in Conv3d.rows if row.supports(problem))  # type: ignore[arg-type]
+        names.update(row.name for row in Conv3d.rows if row.can_run(problem))  # type: ignore[arg-type]
     assert {"as is", "planes: as is", "planes: native winograd4", "planes: im2row"} <= names
 
 
