@@ -242,12 +242,12 @@ def use_lock(path: str) -> Lock:
         raise InvalidArgument(
             f"the process is locked to {former.path}, and cannot be locked to {path} too"
         )
+    lock = read_lock(path)
     if trials:
         raise InvalidArgument(
             f"the lock {path} comes too late: {trials} trials were made before, and what they have "
             "decided would stay; pass the lock to the first call of `enable`, or set BESTOF_LOCKED"
         )
-    lock = read_lock(path)
     set_lock(lock)
     for selector in selectors():
         selector.meet_lock(lock)

@@ -41,8 +41,8 @@ GUARDS = (
     # torch.jit.trace records a convolution by the operators that PyTorch's kernel calls. Sizes are
     # tensors meanwhile.
     Guard("traced", lambda: _tracing() is not None, True, True),
-    Guard("skipped", is_skipped, True, True),
     Guard("compiled", torch.compiler.is_compiling, False, True),
+    Guard("skipped", is_skipped, True, True),  # behind it: a compiler cannot follow this function
     Guard("dispatch mode", lambda: torch._C._len_torch_dispatch_stack() > 0, False, True),
     Guard(
         "transformed",

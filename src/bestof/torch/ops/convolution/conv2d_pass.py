@@ -69,7 +69,7 @@ class Conv2dPass(Operation[ConvProblem]):
         self.device = device
         self.name = f"{device.prefix}convolution {self.direction}"
         self.rows = tuple(
-            replace(row, promising=partial(self._is_promising, row.name), formerly=_FORMERLY)
+            self._among_others(row)
             for row in (rows_of(self.direction, device.key) if rows is None else rows)
         )
         if device.timer is None:  # else the device hides what Python takes
@@ -126,9 +126,21 @@ class Conv2dPass(Operation[ConvProblem]):
         MARGIN times the cheapest one or below SMALL. Where Winograd wins, WINOGRAD_MARGIN holds for
         the other algorithms.
         """
-        return _promising(self, problem)
+        estimated = _promising(self, problem)
+        return frozenset(
+            row.name
+            for row in self.applying(problem)
+            if row.estimate is None or row.name in estimated
+        )
+
+    def _among_others(self, row: Pass) -> Pass:
+        """Return a row that is promising if its estimate, if it has one, is low among others."""
+        if row.estimate is None:
+            return replace(row, formerly=_FORMERLY)
+        return replace(row, promising=partial(self._is_promising, row.name), formerly=_FORMERLY)
 
     def _is_promising(self, name: str, problem: ConvProblem) -> bool:
+        """Return whether the estimate of a row is low enough."""
         return name in _promising(self, problem)
 
     def winograd_wins(self, problem: ConvProblem) -> bool:
@@ -229,8 +241,9 @@ def example() -> tuple[Tensor, Tensor, tuple[Any, ...]]:
 
 @lru_cache(maxsize=1024)
 def _estimates(operation: Conv2dPass, problem: ConvProblem) -> dict[str, float]:
-    rows = operation.applying(problem)
-    return {row.name: row.estimate(problem) for row in rows if row.estimate is not None}
+    # Rows of a program have no estimate, and their questions may raise: the selector asks them.
+    rows = [row for row in operation.rows if row.estimate is not None and row.can_run(problem)]
+    return {row.name: row.estimate(problem) for row in rows}  # type: ignore[misc]  # as above
 
 
 @lru_cache(maxsize=1024)
@@ -241,10 +254,8 @@ def _promising(operation: Conv2dPass, problem: ConvProblem) -> frozenset[str]:
     others = limit
     if operation.winograd_wins(problem):
         others = max(WINOGRAD_MARGIN * lowest, SMALL)
-    rows = operation.applying(problem)
     return frozenset(
-        row.name
-        for row in rows
-        if row is rows[0]
-        or estimates.get(row.name, 0.0) <= (limit if row.name in _WINOGRAD else others)
+        name
+        for name, estimate in estimates.items()
+        if name == operation.rows[0].name or estimate <= (limit if name in _WINOGRAD else others)
     )

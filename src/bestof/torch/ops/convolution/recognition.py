@@ -19,7 +19,6 @@ from bestof.torch.ops.memory_format import layout_of
 # fewer in 80 microseconds, and calls of these forms are answered from Python.
 LEAST_PRODUCTS = 2**22
 _DTYPES = of_operands((FLOAT32, FLOAT64, BFLOAT16, FLOAT16))
-_UNPROVEN = frozenset({("CUDA", torch.float16)})  # no GPU was at hand
 # Limits of stride, padding and dilation, and of the elements of a padded image. No memory holds
 # more. PyTorch answers or refuses such a call at once.
 _ABSURD = 2**24
@@ -51,7 +50,7 @@ def look_of(
     dtype = input.dtype
     if (
         dtype not in _DTYPES
-        or (device.key, dtype) in _UNPROVEN
+        or (device.prefix and dtype is torch.float16)  # no GPU was at hand to try it
         or accuracy == "exact"
         or weight.dtype is not dtype
         or not input.layout is weight.layout is torch.strided

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 import bestof.torch as integration
-from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.product.problem import ProductProblem
@@ -155,9 +154,8 @@ def test_a_decision_that_falls_is_forgotten_at_once() -> None:
     shim = shim_of(override)
     settle(CALLS["mm"])
     asked = shim.asked
-    (problem,) = override.calls.totals()
     override.chosen = lambda problem: None  # type: ignore[method-assign]
-    override._listen(DisqualificationEntry(problem, "as is", "raised"))
+    override._look_up_again()
     for count in (1, 2):
         CALLS["mm"]()
         assert shim.asked == asked + count
