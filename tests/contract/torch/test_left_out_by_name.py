@@ -18,6 +18,7 @@ import bestof
 import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.torch.backends.shim import is_skipped
+from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.enable import _State
 from bestof.torch.ops import table
@@ -120,12 +121,9 @@ def test_layers_obey_too() -> None:
 
     def step() -> str:
         F.conv2d(x, w, padding=1).sum().backward()
-        (layer,) = [
-            one
-            for one in bestof.selection.state.registry.selectors()
-            if one.name == "convolution layer" and one.trials + len(one.best_name)
-        ]
-        return next(iter(layer.best_name.values()), "undecided")
+        override = convolution_override()
+        assert override is not None
+        return next(iter(override.selector.best_name.values()), "undecided")
 
     enable()
     assert step() == "shared im2row"
@@ -322,3 +320,11 @@ def test_a_pattern_that_matched_nothing_is_told_at_the_end() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert "kernel.skip_modules: 'leyer1.*' matched no module that was called" in ended.stderr
+
+
+def test_no_hook_is_left_behind() -> None:
+    """PyTorch warns of hooks of all modules in each call of a compiled one."""
+    enable(skip_modules=["0"])
+    model()(IMAGES)
+    bt.disable()
+    assert not torch.nn.modules.module._has_any_global_hook()

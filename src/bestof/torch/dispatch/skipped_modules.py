@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -27,6 +28,8 @@ from torch.utils import _pytree as pytree
 from bestof.selection.notice import warn
 from bestof.torch.backends.shim import enter_skipped, forget_skipped, is_skipped, leave_skipped
 from bestof.torch.dispatch.met_modules import running_modules
+
+_WITH_KWARGS: dict[int, bool] = getattr(hooks, "_global_forward_hooks_with_kwargs", {})
 
 
 class SkippedModules:
@@ -52,6 +55,8 @@ class SkippedModules:
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
+            # PyTorch 2.13 leaves this mark, and then warns in each call of a compiled module.
+            _WITH_KWARGS.pop(handle.id, None)
         if patterns:
             self._handles = [
                 register_module_forward_pre_hook(self._before),
