@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bursts", action="store_true")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON too")
-    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.inside is not None:
+    if options.inside:
         print(json.dumps(tuned(options.model[0], options.steps, options.threads)))
         return
     from bestof.profile.recording.recorder import processor_name  # noqa: PLC0415 - not in children
@@ -75,7 +75,7 @@ def main() -> None:
 
 def started(model: str, options: argparse.Namespace, **environment: str) -> dict[str, Any]:
     """Return what a fresh process has found."""
-    command = [sys.executable, __file__, "--inside", "yes", "--model", model]
+    command = [sys.executable, __file__, "--inside", "--model", model]
     command += ["--steps", str(options.steps), "--threads", str(options.threads)]
     given = os.environ | {"BESTOF_STORE": "off"} | environment
     done = subprocess.run(command, env=given, check=True, stdout=subprocess.PIPE, text=True)

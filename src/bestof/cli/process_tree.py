@@ -18,12 +18,12 @@ from pathlib import Path
 from time import perf_counter, time
 
 from bestof import selection
-from bestof.cli.summary import kept_in, summary_lines
+from bestof.cli.summary import summary_of
 from bestof.errors import BestofError
 from bestof.selection.identity.host import host
 from bestof.selection.reports.merged import merged
 from bestof.selection.reports.report import Report, Run, report_from_dict
-from bestof.view import render, terminal_width
+from bestof.view import render
 from bestof.whole_file import write_whole
 
 FOLDER = "BESTOF_SUMMARY_FOLDER"
@@ -59,13 +59,8 @@ def _print(folder: Path, process: int, began: float) -> None:
     many = f", {1 + len(others)} processes" if others else ""
     run = Run(f"{name}{many}", seconds, time() - seconds, host())
     report = merged([replace(selection.report_all(), run=run), *others])
-    integration = sys.modules.get("bestof.torch")
-    torch = None if integration is None else integration.summary()
     with suppress(OSError, ValueError, AttributeError, BestofError):
-        store, written = kept_in(report)
-        url = None if store is None else store.url
-        width = terminal_width(sys.stderr)
-        lines = summary_lines(report, torch, url, written=written, width=width)
+        lines, _ = summary_of(report)
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
 

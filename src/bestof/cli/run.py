@@ -25,7 +25,7 @@ from bestof.cli.lock_options import LockOptions, add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
-from bestof.cli.summary import kept_in, summary_lines
+from bestof.cli.summary import summary_of
 from bestof.configuration import Configuration, parse_configuration
 from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument
@@ -35,7 +35,6 @@ from bestof.selection.identity.host import host
 from bestof.selection.reports.report import Run
 from bestof.selection.reports.window_text import window_text
 from bestof.selection.state.lock import current_lock
-from bestof.view import terminal_width
 
 _EPILOG = """\
 Everything after the script belongs to the script, which cannot tell the
@@ -255,12 +254,7 @@ def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: floa
     run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
     report = selection.report_all()
     report = replace(report, run=replace(run, window=window_text(report)))
-    integration = sys.modules.get("bestof.torch")
-    torch = None if integration is None else integration.summary()
-    store, written = kept_in(report)
-    url = None if store is None else store.url
-    width = terminal_width(sys.stderr)
-    lines = summary_lines(report, torch, url, written=written, width=width)
+    lines, store = summary_of(report)
     loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
     if loaders is not None:
         lines.extend(f"  {line}" for line in loaders.data_loading_lines())

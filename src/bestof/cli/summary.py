@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
 from bestof.selection.reports.report import Report, Run
 from bestof.selection.store.protocol import Store
+from bestof.view import terminal_width
 from bestof.view.overview import run_lines, table_lines
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
@@ -43,16 +45,20 @@ class TorchSummary(Protocol):
     def threads(self) -> LoweredThreads | None: ...
 
 
-def kept_in(report: Report) -> tuple[Store | None, bool]:
-    """Return the store, and whether it has all decisions; None if there is none.
+def summary_of(report: Report) -> tuple[list[str], Store | None]:
+    """Return the lines for this process, which end on the standard error output, and its store.
 
     The default store is not asked for if no selector was called: asking makes the file.
     """
+    integration = sys.modules.get("bestof.torch")
+    torch = None if integration is None else integration.summary()
     try:
         store = selection.shared_store() if report.selectors else None
     except StoreError:  # BESTOF_STORE is wrong; the first call has told it
         store = None
-    return store, store is None or store.flush(_WRITE_SECONDS)
+    written = store is None or store.flush(_WRITE_SECONDS)
+    url, width = None if store is None else store.url, terminal_width(sys.stderr)
+    return summary_lines(report, torch, url, written=written, width=width), store
 
 
 def summary_lines(

@@ -215,9 +215,8 @@ class OptimizedModel(nn.Module):
             planned = list(self._programs.values())
         write_plan(file, self.accuracy, planned, self.padding)
 
-    def pad(self, padding: Padding, *sample: Any) -> None:
-        """Pad calls from now on. sample: arguments, and keyword arguments, of any length."""
-        args, kwargs = sample
+    def pad(self, padding: Padding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Pad calls from now on, and plan the arguments of an example, of any length."""
         self.padding, self._sample = padding, (args, kwargs)
         args, kwargs, _ = padding.apply(args, kwargs)
         self.fix(*pytree.tree_flatten((args, kwargs)))
