@@ -34,11 +34,13 @@ constexpr char MAKE_FUNCTION[] =
 constexpr char END_FUNCTION[] = "_ZN5torch11CppFunctionD1Ev";
 constexpr char PUT_IN[] = "_ZNR5torch7Library5_implEPKcONS_11CppFunctionENS_17_RegisterOrVerifyE";
 
-// Returns whether this is the address of code in PyTorch's library.
+// Returns whether this is the address of code in PyTorch's libraries.
 bool is_in_pytorch(const void* code) {
   Dl_info found;
-  return code != nullptr && dladdr(code, &found) != 0 && found.dli_fname != nullptr &&
-         std::string(found.dli_fname).find("libtorch_cpu") != std::string::npos;
+  if (code == nullptr || dladdr(code, &found) == 0 || found.dli_fname == nullptr) return false;
+  const std::string name = found.dli_fname;
+  return name.find("libtorch_cpu") != std::string::npos ||
+         name.find("libtorch_cuda") != std::string::npos;
 }
 
 // PyTorch's undefined tensor, a singleton. PyTorch does not count its owners.

@@ -19,11 +19,11 @@ using Boxed = void (*)(void* functor, const void* operation, uint64_t keys, void
 enum Typed { MM, ADDMM, BMM, BADDBMM, ATTENTION, TYPED };
 constexpr const char* TYPED_NAMES[TYPED] = {"mm", "addmm", "bmm", "baddbmm",
                                             "_scaled_dot_product_flash_attention_for_cpu"};
-constexpr int MOST = 48;
+constexpr int MOST = 64;
 
 // An operator keeps its entry for ever: a thread may be inside.
 struct Entry {
-  std::string name;  // under Python's lock
+  std::string name, key;  // under Python's lock
   std::atomic<OperatorShim*> shim{nullptr};
   std::atomic<int> place{0};
   bool is_open = false;  // under Python's lock
@@ -206,22 +206,26 @@ KernelFunction kernel_of(int entry) {
   }
 }
 
-// Returns the entry of an operator, -1 if there is no place left for one.
-int entry_of(const std::string& name) {
+// Returns the entry of an operator on the devices of a dispatch key, -1 if there is no place left.
+int entry_of(const std::string& name, const std::string& key) {
   for (int entry = 0; entry < TYPED; ++entry) {
     if (name == TYPED_NAMES[entry]) return entry;
   }
   for (int entry = TYPED; entry < MOST; ++entry) {
-    if (entries[entry].name.empty()) entries[entry].name = name;
-    if (entries[entry].name == name) return entry;
+    Entry& one = entries[entry];
+    if (one.name.empty()) {
+      one.name = name;
+      one.key = key;
+    }
+    if (one.name == name && one.key == key) return entry;
   }
   return -1;
 }
 
 }  // namespace
 
-bool open_entry(OperatorShim& shim, int place, KernelFunction* kernel) {
-  const int entry = entry_of(shim.entry(place).name);
+bool open_entry(OperatorShim& shim, int place, const char* key, KernelFunction* kernel) {
+  const int entry = entry_of(shim.entry(place).name, key);
   if (entry < 0 || entries[entry].is_open) return false;
   entries[entry].place.store(place, std::memory_order_relaxed);
   entries[entry].shim.store(&shim, std::memory_order_release);
@@ -231,8 +235,9 @@ bool open_entry(OperatorShim& shim, int place, KernelFunction* kernel) {
 }
 
 void close_entry(const OperatorShim& shim, int place) {
-  const int entry = entry_of(shim.entry(place).name);
-  if (entry >= 0 && entries[entry].shim.load() == &shim) entries[entry].is_open = false;
+  for (Entry& one : entries) {
+    if (one.shim.load() == &shim && one.place.load() == place) one.is_open = false;
+  }
 }
 
 bool is_typed(const std::string& name) {

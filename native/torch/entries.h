@@ -12,17 +12,18 @@ namespace shim {
 
 class OperatorShim;
 
-// An operator of PyTorch on the CPU.
+// An operator of PyTorch.
 struct Operator {
   std::string name;   // without `aten::`
   std::string kinds;  // a letter for each argument: t for a tensor, which may be optional, or a dot
   int results;        // tensors
 };
 
-// Puts a shim behind the entry of its operator at this place, and tells it in `kernel`. A thread
+// Puts a shim behind the entry of its operator at this place, on the devices of a dispatch key, and
+// tells it in `kernel`. A thread
 // may still call the shim after it was closed. Returns false if another shim is behind the entry,
 // or if there are too many operators.
-bool open_entry(OperatorShim& shim, int place, KernelFunction* kernel);
+bool open_entry(OperatorShim& shim, int place, const char* key, KernelFunction* kernel);
 // Does nothing if the shim is not behind the entry.
 void close_entry(const OperatorShim& shim, int place);
 

@@ -35,7 +35,7 @@ bool OperatorShim::put_in(const char* key) {
   }
   for (int place = 0; place < operators(); ++place) {
     KernelFunction kernel;
-    if (!open_entry(*this, place, &kernel) ||
+    if (!open_entry(*this, place, key, &kernel) ||
         !register_kernel(library_, operators_[place].name.c_str(), kernel)) {
       take_out();
       return false;

@@ -28,8 +28,9 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
-        product: whether matrix products are chosen too. attention: whether attention is. only:
-        names of rows, such as "native winograd4", which are tried beside PyTorch's own, and no
+        product: whether matrix products are chosen too. attention: whether attention is. cuda:
+        whether convolutions on CUDA devices are. only: names of rows, such as "native winograd4",
+        which are tried beside PyTorch's own, and no
         others; all if there are none. without: names of rows that are never tried, and of
         operations that are left to PyTorch, such as "average pooling". skip_modules: patterns of
         the names of modules whose calls are left to PyTorch, such as "layer1.*". locked: the lock
@@ -55,6 +56,7 @@ class Configuration:
     pooling: bool = True
     product: bool = True
     attention: bool = True
+    cuda: bool = False
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     locked: str | None = None
@@ -258,6 +260,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "pooling": _parse_switch,
         "product": _parse_switch,
         "attention": _parse_switch,
+        "cuda": _parse_switch,
         "only": _parse_only,
         "without": _parse_names,
         "locked": _parse_path,

@@ -62,9 +62,9 @@ def enable(config: ConfigurationLike = None) -> None:
     """Choose the kernels of every operation in the table from now on, in training and inference.
 
     The table is `ops/table.py`: convolutions, matrix products, attention, poolings and others on
-    the CPU. If this PyTorch has CUDA, 2-D convolutions are chosen on CUDA devices too. With glibc,
-    freed memory stays in the process: later allocations meet no page faults, but the process stays
-    as large as at its peak.
+    the CPU; if the configuration says so, also 2-D convolutions on CUDA devices. With glibc, freed
+    memory stays in the process: later allocations meet no page faults, but the process stays as
+    large as at its peak.
     If PyTorch has more threads than the process may use, by its affinity and the quota of its
     control group, they are lowered.
 
@@ -118,12 +118,12 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true, "attention": true, "only": ["im2row"], "without": [], "skip_modules": [],
-    "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05}, "memory":
-    {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader": {"enable":
-    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
-    "ranks": {"enable": true}}`.
-    Omitted keys take their defaults. Neighbours, data loading and layout are off by default.
+    "product": true, "attention": true, "cuda": false, "only": ["im2row"], "without": [],
+    "skip_modules": [], "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05},
+    "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader":
+    {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable":
+    true}, "ranks": {"enable": true}}`.
+    Omitted keys take their defaults. CUDA, neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -132,6 +132,7 @@ def set_config(config: ConfigurationLike) -> None:
     pooling: choose for maximum and average pooling too. Their results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     attention: choose for float32 attention too: `scaled_dot_product_attention`.
+    cuda: choose for 2-D convolutions on CUDA devices too.
     only: the rows that are tried, by their names in reports, wherever they can run. PyTorch's own
         kernels stay, and race with them. All rows by default.
     without: rows that are never tried, and operations that are left to PyTorch, by their names in

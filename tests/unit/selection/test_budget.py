@@ -6,10 +6,12 @@ import time
 from typing import Any
 
 import pytest
+from fake_device import FakeDevice
 from fake_program import Program
 
 from bestof import BestOf
 from bestof.errors import InvalidArgument
+from bestof.selection import Verdict, Verifier
 from bestof.selection.policies import Race
 from bestof.selection.state.budget import SHARE, Budget
 from bestof.selection.state.registry import Defaults, account_of
@@ -71,6 +73,46 @@ def test_comparisons_are_paid_for(program: Program) -> None:
     for _ in range(2):
         selector(1)
     assert selector._knowledge.budget.lost == pytest.approx(0.02)
+
+
+class Waiting(Verifier):
+    """Waits a second for a device in each comparison."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def trusts(self, alternative: str) -> bool:
+        return alternative == "first"
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
+        self._program.clock.passes(1.0)
+
+    def judge(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Verdict:
+        return Verdict(got)
+
+    def answer(self, expected: Any) -> None:
+        raise AssertionError("no alternative raises")
+
+
+def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> None:
+    device = FakeDevice()
+    names = ("first", "b", "c", "d")
+    selector = program.selector(
+        [(name, device.function(name, 1e-5)) for name in names],
+        lambda n: n,
+        policy=Race(),
+        timer=device,
+        check=Waiting(program),
+    )
+    for turn in range(8000):
+        selector(turn % 4)
+        device.finishes()
+        program.clock.passes(0.05)
+        # Two seconds: a comparison that was begun, and one whose price was not known.
+        assert selector._knowledge.budget.lost <= SHARE * program.clock.now + 2.0
+    assert [selector.explain(n).decision for n in range(4)] == ["first"] * 4
 
 
 def test_selectors_of_the_process_share_one_account() -> None:

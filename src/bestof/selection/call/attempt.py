@@ -228,7 +228,13 @@ class Attempt(Trial):
         except BaseException:
             self.withdraw()
             raise
-        self.knowledge.compared(self.guard.clock() - started - seconds, seconds)
+        waited = self.guard.clock() - started
+        if self.guard.late is None:
+            self.knowledge.compared(waited - seconds, seconds)
+        else:
+            # The time of a late trial is that of its device. The program has waited here for the
+            # device, and for all that a library does before its first call.
+            self.knowledge.compared(waited, self.tuning.least)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

@@ -168,7 +168,10 @@ class Knowledge:
     # Searches
 
     def compared(self, cost: float, seconds: float) -> None:
-        """Note what the comparison of a first result cost, and how long its alternative took."""
+        """Note what the comparison of a first result cost, and how long its alternative took.
+
+        If that is known later, `seconds` are those of the fastest trial so far.
+        """
         if self.budget.is_on:
             self.budget.book(cost)
         if 0.0 < seconds < inf:

@@ -70,7 +70,7 @@ class Replacement:
         if self.shim is not None:
             self._warn_early()
             self.shim.take_out()  # an interrupt may have come after `put_in`
-            self._is_shim_in = self._is_in = self.shim.put_in()
+            self._is_shim_in = self._is_in = self.shim.put_in(self._key)
         if not self._is_in and self._in_python:
             try:
                 for kernel in self._in_python:

@@ -34,7 +34,7 @@ class Bits:
     """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._tensors = [one for one in tensors if one.layout is torch.strided and not one.is_meta]
+        self._tensors = [one for one in tensors if one.layout is torch.strided and one.is_cpu]
         self._hashes = self._now()
 
     def are_unchanged(self) -> bool:

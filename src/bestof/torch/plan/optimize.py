@@ -104,6 +104,7 @@ def _check_arguments(
             f"optimize: model: expected a torch.nn.Module; got {type(model).__name__}"
         )
     parse_accuracy(accuracy, "optimize: accuracy")
+    _check_device(model)
     if not isinstance(example_inputs, Tensor | tuple | list):
         raise InvalidArgument(
             f"optimize: example_inputs: expected a tensor or a tuple of arguments; got "
@@ -131,6 +132,15 @@ def _check_arguments(
         raise InvalidArgument(
             f"optimize: shapes: expected a whole number of at least 1; got {shapes!r}"
         )
+
+
+def _check_device(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if not tensor.is_cpu:
+            raise InvalidArgument(
+                f"optimize: a plan runs on the CPU; {name} of the model is on {tensor.device}: "
+                f"move the model by model.cpu()"
+            )
 
 
 def _check_lengths(lengths: object, accuracy: str) -> None:

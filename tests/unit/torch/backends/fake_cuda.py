@@ -79,7 +79,9 @@ class FakeEvent:
         raise AssertionError("waited for the device")
 
 
-def fake_override(stream: FakeStream, patch: pytest.MonkeyPatch) -> ConvolutionOverride:
+def fake_override(
+    stream: FakeStream, patch: pytest.MonkeyPatch, *, by_shim: bool = False
+) -> ConvolutionOverride:
     """An override for a device with the dispatch key of the processor; every row takes its time in
     the stream."""
     patch.setattr(FakeEvent, "stream", stream, raising=False)
@@ -100,4 +102,4 @@ def fake_override(stream: FakeStream, patch: pytest.MonkeyPatch) -> ConvolutionO
     depends: Callable[[], tuple[str, ...]] = lambda: ("cuda==9",)  # noqa: E731
     device = Device("CPU", "cuda ", attrgetter("is_cpu"), name, depends, CudaTimer())
     parts = [Override(type(one)(device, tuple(map(timed, one.rows)))) for one in passes_on(CUDA)]
-    return ConvolutionOverride(device, parts)
+    return ConvolutionOverride(device, parts, by_shim=by_shim)

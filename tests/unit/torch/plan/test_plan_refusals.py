@@ -75,6 +75,12 @@ def test_inputs_that_the_plan_does_not_take() -> None:
         plan(x.to("meta"))
 
 
+def test_models_that_are_not_on_the_processor_are_refused_before_their_memory_is_read() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, device="meta")).eval()
+    with pytest.raises(InvalidArgument, match=r"runs on the CPU; 1\.weight .* is on meta"):
+        bt.optimize(model, torch.ones(2, 4))
+
+
 class Lines(logging.Handler):
     """Keeps what PyTorch logs."""
 

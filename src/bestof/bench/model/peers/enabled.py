@@ -12,7 +12,8 @@ from bestof.bench.model.peers.eager import inference, laid_out
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.step import TrainingStep
 
-_UNBOUNDED = {"kernel": {"budget": None}}  # calls without a trial would be taken for settled ones
+# Calls without a trial would be taken for settled ones.
+_UNBOUNDED = {"kernel": {"budget": None, "cuda": True}}
 
 
 def prepare(

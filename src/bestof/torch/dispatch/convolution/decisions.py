@@ -44,6 +44,19 @@ class Decisions(NamedTuple):
         passes = ((layer.input, self.input_gradient), (layer.weight, self.weight_gradient))
         return all(selector.chosen(problem) == self.as_is for wanted, selector in passes if wanted)
 
+    def is_forward_open(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> bool:
+        """Return whether anything that computes a forward pass is undecided."""
+        whole, name = self.forward(met, problem)
+        return not whole or (whole != SHARED and not name)
+
+    def is_backward_open(self, layer: LayerProblem, problem: ConvProblem) -> bool:
+        """Return whether anything that computes a backward pass is undecided."""
+        whole = self.layer.chosen(layer)
+        if whole != INDEPENDENT:
+            return whole is None
+        passes = ((layer.input, self.input_gradient), (layer.weight, self.weight_gradient))
+        return any(selector.chosen(problem) is None for wanted, selector in passes if wanted)
+
     @property
     def joint(self) -> set[ConvProblem]:
         """The convolutions, without bias, that PyTorch's own kernels compute as a whole."""

@@ -232,7 +232,8 @@ class ConvolutionLayer:
         row = self._compiled.get(name)
         if row is None or row.compiled is None or whole != INDEPENDENT:
             chosen = name == self._as_is and whole in (INDEPENDENT, JOINT)
-            return Shortcut.of(problem, met, counts, chosen)
+            is_open = self.decisions.is_forward_open(met, problem)
+            return Shortcut.of(problem, met, counts, chosen)._replace(is_open=is_open)
         return Shortcut.of(problem, met, counts, False, row.compiled(problem), row)
 
     def _backward_shortcut(self, layer: LayerProblem, grad_layout: str, mask: Mask) -> Shortcut:
@@ -243,7 +244,8 @@ class ConvolutionLayer:
         counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
         counts.append(self.layer_calls.counter(layer))
         chosen = self.decisions.backward_is_joint(layer, problem)
-        return Shortcut.of(problem, layer, counts, chosen)
+        is_open = self.decisions.is_backward_open(layer, problem)
+        return Shortcut.of(problem, layer, counts, chosen)._replace(is_open=is_open)
 
     def _joint_of(self, problems: Iterable[ConvProblem]) -> set[ConvProblem]:
         joint = self.decisions.joint

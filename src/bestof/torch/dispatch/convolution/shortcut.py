@@ -30,6 +30,7 @@ class Shortcut(NamedTuple):
     native: the chosen native kernel, if the shim can call it.
     row: the row of that kernel.
     is_part: whether a backward pass computes other gradients than those of `met`.
+    is_open: whether something that answers these calls is undecided.
     """
 
     problem: ConvProblem
@@ -40,6 +41,7 @@ class Shortcut(NamedTuple):
     native: Native | None = None
     row: Pass | None = None
     is_part: bool = False
+    is_open: bool = False
 
     @classmethod
     def of(

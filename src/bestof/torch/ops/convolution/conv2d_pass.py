@@ -43,7 +43,7 @@ from bestof.torch.ops.convolution.table import rows_of
 from bestof.torch.ops.dtypes import own
 from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Operation
-from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.ops.search import BY_PYTHON, BY_PYTHON_ON_DEVICE, PATIENCE, RACE
 
 _WINOGRAD = frozenset(
     f"native {row.name}" for row in EAGER if (row.kernel, row.stride) == ((3, 3), 1)
@@ -72,9 +72,9 @@ class Conv2dPass(Operation[ConvProblem]):
             self._among_others(row)
             for row in (rows_of(self.direction, device.key) if rows is None else rows)
         )
-        if device.timer is None:  # else the device hides what Python takes
-            by_python = [row.name for row in self.rows[1:] if row.compiled is None]
-            self.race = replace(RACE, handicaps=tuple((name, BY_PYTHON) for name in by_python))
+        seconds = BY_PYTHON if device is CPU else BY_PYTHON_ON_DEVICE
+        by_python = [row.name for row in self.rows[1:] if row.compiled is None]
+        self.race = replace(RACE, handicaps=tuple((name, seconds) for name in by_python))
         self._overruns = Overruns(self.estimates)
 
     @property

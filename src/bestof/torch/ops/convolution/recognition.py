@@ -50,7 +50,6 @@ def look_of(
     dtype = input.dtype
     if (
         dtype not in _DTYPES
-        or (device.prefix and dtype is torch.float16)  # no GPU was at hand to try it
         or accuracy == "exact"
         or weight.dtype is not dtype
         or not input.layout is weight.layout is torch.strided

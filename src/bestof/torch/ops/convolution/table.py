@@ -23,6 +23,7 @@ from bestof.torch.ops.convolution import (
     weight_gradient_by_forward,
 )
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction, Pass, Passes
+from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, Dtypes
 
 IMPLEMENTATIONS: tuple[Passes, ...] = (
     as_is.ROWS,
@@ -47,11 +48,17 @@ def rows_of(direction: Direction, device: str) -> tuple[Pass, ...]:
     """Return the rows of a pass on the devices with a dispatch key.
 
     Estimates and kernels without Python are for the processor only. On CUDA, a race drops at its
-    second call what is far behind.
+    second call what is far behind, and rows of bfloat16 compute float16 too.
     """
     place = DIRECTIONS.index(direction)
     rows = [row for passes in IMPLEMENTATIONS if (row := passes[place]) is not None]
     found = [row for row in rows if device in row.devices]
     if device == "CPU":
         return tuple(found)
-    return tuple(replace(row, estimate=None, compiled=None) for row in found)
+    return tuple(
+        replace(row, estimate=None, compiled=None, dtypes=_on_device(row.dtypes)) for row in found
+    )
+
+
+def _on_device(dtypes: tuple[Dtypes, ...] | None) -> tuple[Dtypes, ...] | None:
+    return dtypes if dtypes is None or BFLOAT16 not in dtypes else tuple({*dtypes, FLOAT16})
