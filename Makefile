@@ -26,7 +26,7 @@ NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.
 
 WHEEL := build/wheel
 
-.PHONY: demo test test-all check cross memcheck sanitize hostile sweep wheel torch-matrix format clean
+.PHONY: demo test test-all check docs cross memcheck sanitize hostile sweep wheel torch-matrix format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --beside 4 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -46,6 +46,11 @@ check: .venv/installed
 	$(PY) -m mypy
 	.venv/bin/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.h')
 	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+
+# The site of the documentation, in build/docs. A link to nothing, and any other warning, is a failure.
+docs: .venv/installed
+	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 # Each builds the kernels alone, for a program that tries random problems. Says so if it must skip.
 cross:
