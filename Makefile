@@ -26,7 +26,7 @@ NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.
 
 WHEEL := build/wheel
 
-.PHONY: demo test test-all check docs cross memcheck sanitize hostile sweep wheel torch-matrix format clean
+.PHONY: demo test test-all check docs results cross memcheck sanitize hostile sweep wheel torch-matrix format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --beside 4 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -51,6 +51,11 @@ check: .venv/installed
 docs: .venv/installed
 	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
+
+# What the papers behind bestof compare, measured on this machine: hours. It continues after an
+# interruption; see benchmarks/results.py.
+results: .venv/installed
+	$(PY) benchmarks/results.py
 
 # Each builds the kernels alone, for a program that tries random problems. Says so if it must skip.
 cross:

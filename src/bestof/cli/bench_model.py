@@ -42,7 +42,12 @@ from bestof.view.bench.table import print_tables
 from bestof.whole_file import write_whole
 
 # The peers that are measured by default: PyTorch eager and bestof.
-_FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("eager"))
+_FEW = tuple(
+    one.name for one in PEERS if (one.ours or one.name.startswith("eager")) and not one.static
+)
+_EVERY = tuple(one.name for one in PEERS if not one.static)
+# What the BestOf paper compares: the choice with every static one.
+_STATIC = ("eager", "enable", *(one.name for one in PEERS if one.static))
 
 
 def call(argv: Sequence[str]) -> int:
@@ -79,6 +84,8 @@ def _check_combination(parser: argparse.ArgumentParser, options: argparse.Namesp
         parser.error("name a model, or ask for --reach or the --matrix")
     if options.reach and (options.models or options.matrix or options.read):
         parser.error("--reach knows its models: it goes without models, --read and --matrix")
+    if options.static and (options.peers or options.reach or options.matrix or options.only):
+        parser.error("--static names its peers: it goes without --peers, --only, --reach, --matrix")
     if options.reach and options.device != "cpu":
         parser.error("--reach is promised for the processor: it goes without --device")
     if options.keep and options.read:
@@ -92,8 +99,8 @@ def _check_combination(parser: argparse.ArgumentParser, options: argparse.Namesp
 
 
 def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
-    every = options.peers or options.reach
-    peers = _peers(options, tuple(peer.name for peer in PEERS) if every else _FEW)
+    usual = _EVERY if options.peers or options.reach else _STATIC if options.static else _FEW
+    peers = _peers(options, usual)
     jobs, effort = (
         promised_jobs() if options.reach else _jobs(options, options.models),
         _effort(options),

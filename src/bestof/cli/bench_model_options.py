@@ -25,6 +25,7 @@ what only the preparation took.
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
   bestof bench model bert-base vit-b convnext --batch 1,8 --dtype float32,bfloat16 --peers
+  bestof bench model vgg16-cifar --static --train --batch 64 --threads 1,2 --png static.png
   bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64 --keep matrix.jsonl
   bestof bench model resnet50 --batch 32 --train --device cuda
@@ -50,6 +51,11 @@ def parser_of_models() -> argparse.ArgumentParser:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--peers", action="store_true", help="every peer (default: PyTorch eager and bestof)")
+    add(
+        "--static",
+        action="store_true",
+        help="PyTorch eager, bestof, and each algorithm for all convolutions",
+    )
     add("--only", metavar="LIST", help="these peers, separated by commas")
     add("--train", action="store_true", help="training steps instead of inference")
     add(

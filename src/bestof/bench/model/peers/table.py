@@ -36,6 +36,7 @@ class ModelPeer(Peer):
     PyTorch's results that is allowed. `devices`: where the peer runs. `dtypes`: of the models that
     it runs. A peer that `rounds` to bfloat16 inside may differ as much as PyTorch's autocast does;
     so may every peer on a model of bfloat16, whose results are compared with those in float32.
+    `static`: it computes all convolutions by one algorithm, as the BestOf paper compares.
     """
 
     trains: bool = False
@@ -43,6 +44,7 @@ class ModelPeer(Peer):
     devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = DTYPES
     rounds: bool = False
+    static: bool = False
 
     def runs(self, job: Job) -> bool:
         """Return whether the peer can run a job."""
@@ -57,6 +59,22 @@ class ModelPeer(Peer):
 
 
 _HERE = "bestof.bench.model.peers"
+
+
+def _static(name: str, row: str, words: str, colour: str) -> ModelPeer:
+    """Return the peer that computes all convolutions by one row, where it can."""
+    return ModelPeer(
+        name,
+        f"{_HERE}.enabled",
+        f"{words} for all layers",
+        colour,
+        options={"row": row},
+        ours=True,
+        trains=True,
+        dtypes=_FLOAT32,
+        static=True,
+    )
+
 
 # One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for
 # bestof.
@@ -139,6 +157,12 @@ PEERS = (
         dtypes=_FLOAT32,
         rounds=True,
     ),
+    _static("static-im2row", "im2row", "im2row + GEMM", "#7f8c5a"),
+    _static("static-im2col", "im2col", "im2col + GEMM", "#a3b07a"),
+    _static("static-convgemm", "native convgemm", "ConvGEMM", "#57794f"),
+    _static("static-direct", "native direct", "direct", "#8d6e63"),
+    _static("static-winograd2", "native winograd2", "Winograd F(2)", "#b39ddb"),
+    _static("static-winograd4", "native winograd4", "Winograd F(4)", "#7e57c2"),
 )
 
 REFERENCE = PEERS[0]

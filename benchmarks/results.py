@@ -1,0 +1,211 @@
+"""Measure on this machine what the papers behind bestof compare, by bestof's own commands.
+
+python benchmarks/results.py                    everything, into build/results: hours
+python benchmarks/results.py bestof-cifar       one of them
+python benchmarks/results.py --quick            narrow networks, a few minutes: tries the commands
+
+The same command again continues: what was measured stays. `build/results/index.md` shows all of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestof.distribution import VERSION
+from bestof.profile.recording.recorder import processor_name
+from bestof.whole_file import write_whole
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+# Layers of AlexNet, of VGG16 and of ResNet34, as the options of `bestof bench conv` name them.
+LAYERS = (
+    *("i3x224x224,k64x11x11,b16,s4,p2", "i64x27x27,k192x5x5,b16,p2"),
+    *("i192x13x13,k384x3x3,b16,p1", "i64x112x112,k128x3x3,b4,p1"),
+    *("i256x14x14,k256x3x3,b16,p1", "i64x56x56,k64x1x1,b16"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of bestof, as words. {folder} is the folder of results.
+
+    quick: the command for a trial of minutes. keeps: the file by which the command continues after
+    an interruption; without one, it is done once its output is written.
+    """
+
+    command: str
+    quick: str
+    keeps: str = ""
+
+    def words(self, folder: Path, *, quick: bool) -> list[str]:
+        return [
+            one.format(folder=folder) for one in (self.quick if quick else self.command).split()
+        ]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one paper shows, and the commands that measure it here."""
+
+    name: str
+    shows: str
+    steps: tuple[Step, ...]
+
+
+def _models(name: str, models: str, options: str) -> Step:
+    """Return the step that compares every static choice with the selector on some models."""
+    command = f"bench model {models} --static {options} --keep {{folder}}/{name}.jsonl"
+    command += f" --png {{folder}}/{name}.png"
+    return Step(command, f"{command} --narrow --rounds 2 --seconds 0.1 --settle 5", f"{name}.jsonl")
+
+
+_PROFILE = "profile --keep {folder}/plain.json --picture {folder}/profile.png"
+_PROJECT = (
+    "project {folder}/plain.json --resume {folder}/projected.jsonl "
+    "--picture {folder}/projection.png"
+)
+RESULTS = (
+    Result(
+        "bestof-cifar",
+        "BestOf: VGG16 on images of CIFAR-10, training. One algorithm for all layers, PyTorch, "
+        "and the choice; by threads, and over the first steps.",
+        (_models("bestof-cifar", "vgg16-cifar", "--train --batch 64 --threads 1,2 --steps 60"),),
+    ),
+    Result(
+        "bestof-imagenet",
+        "BestOf: VGG16 and ResNet34 on images of ImageNet, training.",
+        (_models("bestof-imagenet", "vgg16 resnet34", "--train --batch 8"),),
+    ),
+    Result(
+        "bestof-inference",
+        "BestOf: the same networks in inference, one image and eight.",
+        (_models("bestof-inference", "vgg16-cifar vgg16 resnet34", "--batch 1,8"),),
+    ),
+    Result(
+        "theano",
+        "Theano's meta-optimizer: every way to compute each pass of a layer, the swaps among them.",
+        (
+            Step(
+                f"bench conv {' '.join(LAYERS)}",
+                "bench conv i8x12x12,k8x3x3,b2,p1 --repeats 2",
+            ),
+        ),
+    ),
+    Result(
+        "paddle",
+        "PaddlePaddle: a whole training step tuned by one command.",
+        (
+            Step(
+                "tune --recipe {folder}/vgg16.json examples/train_vgg16.py",
+                "tune --seconds 20 --recipe {folder}/vgg16.json examples/train_vgg16.py --steps 40",
+            ),
+        ),
+    ),
+    Result(
+        "profilednn",
+        "ProfileDNN: where the time of a step goes, and how fast each of its problems could be.",
+        (
+            Step(
+                f"{_PROFILE} examples/train_vgg16.py --steps 6",
+                f"{_PROFILE} examples/train_vgg16.py --steps 2",
+            ),
+            Step(f"{_PROJECT} --seconds 300", f"{_PROJECT} --seconds 5", "projected.jsonl"),
+        ),
+    ),
+)
+
+
+def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
+    """Run one command, show and keep what it prints, and return its exit status."""
+    words = step.words(folder, quick=quick)
+    shown = " ".join(["bestof", *words]).replace(f"{folder}/", "")
+    print(f"$ {shown}", flush=True)
+    lines = [f"$ {shown}\n"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bestof", *words],
+        cwd=ROOT,
+        env={**os.environ, "BESTOF_STORE": "off", "NO_COLOR": "1", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        lines.append(line)
+    status = process.wait()
+    if status == 0:
+        write_whole(output, "".join(lines))
+    return status
+
+
+def measure(result: Result, folder: Path, *, quick: bool) -> str | None:
+    """Measure what is missing of a result. Return what failed, None if nothing did."""
+    for number, step in enumerate(result.steps):
+        output = folder / f"{result.name}-{number}.txt"
+        if output.exists() and not step.keeps:
+            continue
+        status = run(step, output, folder, quick=quick)
+        if status != 0:
+            return f"{result.name}: command {number + 1} ended with status {status}"
+    return None
+
+
+def page(folder: Path, commit: str, *, quick: bool) -> str:
+    """Return the page of all results that are there."""
+    parts = [
+        "# What the papers compare, measured here",
+        f"bestof {VERSION}, commit {commit}, {datetime.date.today()}, {processor_name()}, "
+        f"{os.cpu_count()} processors." + (" A trial of the commands, no result." * quick),
+    ]
+    for result in RESULTS:
+        outputs = sorted(folder.glob(f"{result.name}-[0-9].txt"))
+        if not outputs:
+            continue
+        parts.append(f"## {result.name}\n{result.shows}")
+        parts += [f"```\n{one.read_text(encoding='utf-8').strip()}\n```" for one in outputs]
+        words = [word for step in result.steps for word in step.words(folder, quick=quick)]
+        stems = sorted(Path(word).stem for word in words if word.endswith(".png"))
+        pictures = [one for stem in stems for one in sorted(folder.glob(f"{stem}*.png"))]
+        parts += [f"![{one.stem}]({one.name})" for one in pictures]
+    return "\n\n".join(parts) + "\n"
+
+
+def commit_of(root: Path) -> str:
+    asked = ["git", "describe", "--always", "--dirty"]
+    found = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    known = [one.name for one in RESULTS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "results")
+    parser.add_argument("--quick", action="store_true", help="small: tries the commands")
+    options = parser.parse_args()
+    for name in options.names:
+        if name not in known:
+            parser.error(f"there is no result {name!r}; the results are {', '.join(known)}")
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for result in RESULTS:
+        if not options.names or result.name in options.names:
+            fault = measure(result, folder, quick=options.quick)
+            failed += [] if fault is None else [fault]
+            text = page(folder, commit_of(ROOT), quick=options.quick)
+            write_whole(folder / "index.md", text)
+    print(f"{folder / 'index.md'} shows all of it")
+    for fault in failed:
+        print(f"error: {fault}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
