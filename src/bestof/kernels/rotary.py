@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
+from bestof.kernels._native import Runnable
 from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import shape_tuple, threads_of
 
@@ -81,3 +82,7 @@ class RotaryPlan:
             raise KernelError(
                 f"addresses: expected integers from 0 on; got {(x, cos, sin, out)}"
             ) from None
+
+    def runnable(self) -> Runnable:
+        """Return the plan for callers without Python; see native/bindings/runnable.h."""
+        return self._plan

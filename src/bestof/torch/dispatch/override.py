@@ -43,7 +43,7 @@ class Override(Replacement):
         self.original: Any = self._selection.original
         kernels = self._selection.kernels
         shim, in_python = None, []
-        if not operation.part:
+        if operation.operators and not operation.part:
             shim = make_operators(operation, self._answer, kernels)
             if shim is None and len(operation.operators) == 1:
                 kernel = by_position(operation.operator, self._answer)
@@ -87,7 +87,7 @@ class Override(Replacement):
     def register(self) -> None:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
         super().register()
-        if self.operation.part:
+        if self.operation.part or not self.operation.operators:
             self._is_in = True
 
     def remove(self) -> None:

@@ -40,7 +40,7 @@ class Operation(ABC, Generic[P]):
     name: that of its selector: in stores, reports and BESTOF_FORCE.
     operator: the operator of PyTorch, such as `aten::avg_pool2d`. If there are several that share
         decisions, `operators` names them, and `call` is given the place of the operator before its
-        arguments.
+        arguments. If PyTorch has none, `operators` is empty: plans or programs ask the operation.
     switch: the key of the section `kernel` in the configuration that turns it on and off, perhaps
         with others; None if it has none. `kernel.without` turns off single operations.
     rows: the implementations; PyTorch's own first, by the name "as is".

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
+from bestof.torch.ops.table import named
 
 aten: Any = torch.ops.aten
 SLOW = 0.02  # seconds that the first row takes longer
@@ -31,6 +33,23 @@ def _convolutions(*image: int) -> dict[str, tuple[Any, ...]]:
         "input gradient": (backward, x.detach(), x, w, None, *geometry, [True, False, False]),
         "weight gradient": (backward, x.detach(), x, w, None, *geometry, [False, True, False]),
     }
+
+
+def _asked(name: str) -> Callable[..., Any]:
+    """Return the function that an operation without an operator of PyTorch is called by."""
+
+    def asked(*arguments: Any) -> Any:
+        override = operation_override(name)
+        if override is None:
+            found = named(name, "test")
+            call = found.call("float32", *arguments)
+            assert call is not None
+            return found.rows[0].function(None, call.problem, *call.operands)
+        call = override.call(*arguments)
+        assert call is not None
+        return override.answer(call)
+
+    return asked
 
 
 def small_calls() -> dict[str, tuple[Any, ...]]:
@@ -80,6 +99,7 @@ def small_calls() -> dict[str, tuple[Any, ...]]:
         "gelu backward": (aten.gelu_backward, g, x),
         "silu": (aten.silu, x),
         "silu backward": (aten.silu_backward, g, x),
+        "rotary": (_asked("rotary"), q, k[0, 0], v[0, 0]),
     }
 
 

@@ -13,6 +13,7 @@ from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.steps.raced_step import RacedProblem
+from bestof.torch.plan.steps.row_step import RowProblem
 
 
 def operations(plan: OptimizedModel, *inputs: Tensor) -> list[str]:
@@ -52,5 +53,7 @@ def chosen_by(plan: OptimizedModel, name: str, *inputs: Tensor) -> OptimizedMode
     for choice in program.choices.values():
         if isinstance(choice.problem, RacedProblem):
             choice.settle(name)
+        elif isinstance(choice.problem, RowProblem):
+            choice.settle("as is" if name == "pytorch" else name)
     program.bind_anew()
     return plan

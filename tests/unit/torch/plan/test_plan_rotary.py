@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +14,12 @@ import torch.nn.functional as F
 from plan_results import chosen_by, is_close, operations
 from torch import Tensor, nn
 
+import bestof
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
-from bestof.kernels import RotaryPlan
+from bestof.torch.backends.shim import Native
+from bestof.torch.ops.table import named
 from bestof.torch.plan.file.container import read, write
-from bestof.torch.plan.steps.raced_step import RacedStep
 
 Turn = Callable[[Tensor], Tensor]
 
@@ -109,6 +112,11 @@ class Formula(nn.Module):
         return self.function(self.linear(x), self.cos, self.sin)
 
 
+class Bare(nn.Module):
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return x * cos + by_slices(x) * sin
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -152,15 +160,53 @@ def test_an_output_has_the_strides_of_the_models() -> None:
 def test_a_wrong_kernel_gives_way_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     given = inputs()
     model = Rotated().eval()
-    monkeypatch.setattr(RotaryPlan, "run", lambda *_: None)
-    monkeypatch.setattr(
-        RacedStep,
-        "algorithm",
-        property(lambda step: step.choice.algorithm if step.choice.is_ordered else "native"),
-    )
-    with pytest.warns(BestofWarning, match="the native kernel puts NaN"):
+    bestof.use_policy("fixed:native")
+    rotary = named("rotary", "test")
+    by_pytorch, native = rotary.rows
+    right = native.function
+
+    def wrong(*operands: Any) -> Tensor:
+        return 1.1 * right(*operands)
+
+    monkeypatch.setattr(type(rotary), "rows", (by_pytorch, replace(native, function=wrong)))
+    with pytest.warns(BestofWarning, match="wrong result: off by"):
         plan = bt.optimize(model, given)
     assert is_close(plan, model, *given)
+
+
+def test_a_kernel_that_writes_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = inputs()
+    model = Rotated().eval()
+    bestof.use_policy("fixed:native")
+    monkeypatch.setattr(Native, "write", lambda *_: True, raising=True)
+    with pytest.warns(BestofWarning, match="rotary 2x[24]x9x6: native: NaN"):
+        plan = bt.optimize(model, given)
+    monkeypatch.undo()
+    assert is_close(plan, model, *given)
+
+
+def test_reports_and_the_configuration_know_it() -> None:
+    given, model = inputs(), Rotated().eval()
+    bestof.use_policy("fixed:native")
+    bt.enable()
+    plan = bt.optimize(model, given)
+    found = {(one.problem, one.chosen) for one in bt.summary().passes if one.name == "rotary"}
+    assert found == {("2x4x9x6 threads=1", "native"), ("2x2x9x6 threads=1", "native")}
+    assert "rotary" in operations(plan, *given)
+    bt.enable({"kernel": {"without": ["rotary"]}})
+    plan = bt.optimize(model, given)
+    assert "rotary" not in operations(plan, *given)
+    assert is_close(plan, model, *given)
+
+
+def test_operands_of_other_strides_are_copied() -> None:
+    """The kernel reads the strides of the first call."""
+    x, cos, sin = torch.randn(2, 3, 5, 8), torch.rand(5, 8), torch.rand(5, 8)
+    model = Bare().eval()
+    plan = chosen_by(bt.optimize(model, (x, cos, sin)), "native", x, cos, sin)
+    other = x.transpose(1, 2).contiguous().transpose(1, 2)
+    for one in (x, other, x):
+        assert is_close(plan, model, one, cos, sin)
 
 
 @pytest.mark.parametrize("part", ["arguments", "shape", "table"])

@@ -11,15 +11,17 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.accuracy import Accuracy
-from bestof.kernels import RotaryPlan
-from bestof.torch.ops.dtypes import words_of
+from bestof.torch.ops import table
+from bestof.torch.ops.dtypes import name_of
+from bestof.torch.ops.operation import Operation as EagerOperation
+from bestof.torch.ops.rotary.rotary import RotaryProblem, fits
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.place import Place
-from bestof.torch.plan.steps.raced_step import RacedProblem, RacedStep
+from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
@@ -29,6 +31,9 @@ from bestof.torch.plan.trace.graph import (
     other_argument,
     shape_of,
 )
+from bestof.torch.plan.trace.strides import with_strides
+from bestof.torch.rows.offer import is_chosen_for
+from bestof.torch.rows.row_selector import row_selector
 
 aten = torch.ops.aten
 
@@ -50,39 +55,35 @@ class Rotary(Operation):
         return {aten.cat.default: _recognise}
 
     def choice(self, node: Node, accuracy: Accuracy) -> Choice:  # noqa: ARG002  # of any
-        """Return the choice between PyTorch's operator and the kernel."""
-        words = ["x".join(map(str, shape_of(node)))]
-        words += words_of(val(node).dtype)
-        return Choice(RacedProblem.of("rotary", " ".join(words)))
+        """Return the choice among the rows."""
+        shape, dtype = shape_of(node), name_of(val(node).dtype)
+        return Choice(RowProblem(_rows(), RotaryProblem(shape, torch.get_num_threads(), dtype)))
 
     def bind(self, node: Node, place: Place) -> Step:
-        """Return the step; values outside of the arena are looked up at each call."""
-        out, plans = place.out, dict[tuple[tuple[int, ...], ...], RotaryPlan]()
-        finders = [place.finder(one) for one in node.args]
-        planned, dtype = [val(one) for one in node.args], str(out.dtype).removeprefix("torch.")
-        at = out.data_ptr()
+        """Return the step; operands are looked up at each call.
 
-        def native() -> None:
-            values = [
-                side_by_side(as_planned(find(), one, "a rotary embedding"))
-                for find, one in zip(finders, planned, strict=True)
-            ]
-            strides = tuple(one.stride() for one in values)
-            if (plan := plans.get(strides)) is None:
-                shapes = [one.shape for one in planned]
-                plan = plans[strides] = RotaryPlan(shapes, strides, dtype=dtype)
-            x, cos, sin = values
-            plan.run(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), at)
+        The kernel is made for the strides that they have at the first call.
+        """
+        finders = [(place.finder(one), val(one)) for one in node.args]
+        met: list[tuple[int, ...]] = []
 
-        def computed(dtype: torch.dtype) -> Tensor:
-            x, cos, sin = (find().to(dtype) for find in finders)
-            first, second = x.chunk(2, -1)
-            return x * cos + torch.cat((-second, first), -1) * sin  # type: ignore[no-any-return]
+        def operands() -> list[Tensor]:
+            found = [as_planned(find(), one, "a rotary embedding") for find, one in finders]
+            if not met:
+                found = [side_by_side(one) for one in found]
+                met.extend(one.stride() for one in found)
+            return [with_strides(one, strides) for one, strides in zip(found, met, strict=True)]
 
-        def pytorch() -> None:
-            out.copy_(computed(out.dtype))
-
-        step = RacedStep(place.own_choice, pytorch, native, lambda: computed(torch.float64), out)
+        out = place.out
+        step = RowStep(
+            place.own_choice,
+            row_selector(_rows()),
+            operands,
+            (out,),
+            out.copy_,
+            None,
+            lambda: None,
+        )
         return place.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
@@ -90,24 +91,19 @@ class Rotary(Operation):
         expect(len(node.args) == 3, node.name)
         dtypes = {val(one).dtype for one in (node, *node.args)}
         expect(len(dtypes) == 1 and dtypes <= MULTIPLIED, node.name)
-        expect(_fit(*(shape_of(one) for one in node.args)), node.name)
+        expect(fits(*(shape_of(one) for one in node.args)), node.name)
         expect(shape_of(node) == shape_of(node.args[0]), node.name)
 
 
-def _fit(x: tuple[int, ...], *tables: tuple[int, ...]) -> bool:
-    """Return whether the native kernel computes values of these shapes."""
-    if len(x) != 4 or 0 in x or x[3] % 2:
-        return False
-    return all(
-        1 <= len(one) <= 4
-        and one[-1] == x[3]
-        and all(extent in (1, of) for extent, of in zip(one[::-1], x[::-1], strict=False))
-        for one in tables
-    )
+def _rows() -> EagerOperation[Any]:
+    """Return the operation that chooses among rows."""
+    return table.named(Rotary.name, "optimize")
 
 
 def _recognise(rewriter: Rewriter, turned: Node) -> None:
     """Replace x * cos + cat(-second half, first half) * sin, given the cat."""
+    if not is_chosen_for(_rows()):
+        return
     x = _turned(turned)
     by_sin = only_user(turned)
     if x is None or by_sin is None or by_sin.target is not aten.mul.Tensor:
@@ -124,7 +120,7 @@ def _recognise(rewriter: Rewriter, turned: Node) -> None:
     dtypes = {val(x).dtype} & MULTIPLIED
     if not all(is_plain(one, None, dtypes) for one in (x, cos, sin, total)):
         return
-    if _fit(*map(shape_of, (x, cos, sin))) and shape_of(total) == shape_of(x):
+    if fits(*map(shape_of, (x, cos, sin))) and shape_of(total) == shape_of(x):
         rewriter.replace(total, Rotary(), x, cos, sin)
 
 
