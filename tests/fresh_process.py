@@ -11,7 +11,6 @@ import bestof
 import bestof.torch
 from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.ops import table
-from bestof.torch.ops.norm import frozen_norm
 from bestof.torch.plan import admission
 from bestof.torch.plan.steps import convolution_step, raced_step
 
@@ -19,8 +18,6 @@ from bestof.torch.plan.steps import convolution_step, raced_step
 SELECTORS = (
     convolution_step.selector,
     raced_step.selector,
-    frozen_norm._choose_forward,
-    frozen_norm._choose_backward,
 )
 
 

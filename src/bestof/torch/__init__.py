@@ -2,8 +2,8 @@
 
 from bestof.torch import optim
 from bestof.torch.enable import disable, enable, enabled, set_config
-from bestof.torch.ops.loss.focal_loss import sigmoid_focal_loss
-from bestof.torch.ops.norm.frozen_norm import frozen_batch_norm
+from bestof.torch.functional.focal_loss import sigmoid_focal_loss
+from bestof.torch.functional.frozen_batch_norm import frozen_batch_norm
 from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel

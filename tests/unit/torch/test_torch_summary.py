@@ -22,13 +22,13 @@ from bestof.selection.reports.report import (
 )
 from bestof.selection.state.journal import DecisionEntry, Journal, TrialEntry
 from bestof.selection.store.record import Record
-from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.convolution.sharing import sharing
 from bestof.torch.dispatch.overrides import _Made
 from bestof.torch.enable import _State
 from bestof.torch.ops import table
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.summary import PassSummary, Summary, _summed
 
 CONVOLUTION = ConvProblem((1, 1, 4, 4), (1, 1, 3, 3))

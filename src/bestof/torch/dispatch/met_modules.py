@@ -25,7 +25,7 @@ from torch.nn.modules.module import (
 )
 
 from bestof.selection.reports.report import Met
-from bestof.torch.dispatch.call_counts import CallCounts, Key
+from bestof.torch.rows.call_counts import CallCounts, Key
 
 Place: TypeAlias = tuple[str, str]
 """The class of the outermost module, and the path of a module in it."""

@@ -12,7 +12,6 @@ from bestof.configuration import Configuration
 from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
 from bestof.torch.backends.shim import Native, Shim, computed_by
-from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.modes import are_modes_on, without_modes
 from bestof.torch.dispatch.native_check import NativeChecks, agree
@@ -55,7 +54,7 @@ class Override(Replacement):
         self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
         """Returns the problems of which PyTorch's own kernel computes more than this operation."""
         self._native_checks = NativeChecks(operation.name.replace("_", " "), self._look_up_again)
-        self.calls: CallCounts[Any] = CallCounts()
+        self.calls = self._selection.calls
         self.selector = self._selection.selector
         self._selection.listeners.append(self._look_up_again)
         self.selector.met = partial(met, self.calls)

@@ -132,8 +132,10 @@ class Operation(ABC, Generic[P]):
     def original(self, kernels: Sequence[Any]) -> Any:
         """Return PyTorch's own kernels, as the rows take them.
 
-        Here, the kernel of the operator, called with the arguments of `call`.
+        Here, the kernel of the operator, called with the arguments of `call`; None without one.
         """
+        if not kernels:
+            return None
         (kernel,) = kernels
         return original_of(self.operator, kernel)
 

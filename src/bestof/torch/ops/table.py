@@ -17,6 +17,8 @@ from bestof.torch.ops.convolution.conv3d import Conv3d
 from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
 from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
 from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.norm.frozen_norm import FrozenNorm
+from bestof.torch.ops.norm.frozen_norm_backward import FrozenNormBackward
 from bestof.torch.ops.norm.group_norm_backward import GroupNormBackward
 from bestof.torch.ops.norm.layer_norm import LayerNorm
 from bestof.torch.ops.norm.layer_norm_backward import LayerNormBackward
@@ -51,6 +53,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Silu(),
     SiluBackward(),
     Rotary(),
+    FrozenNorm(),
+    FrozenNormBackward(),
 )
 
 

@@ -17,6 +17,7 @@ from bestof.torch.ops.originals import kernels_of
 from bestof.torch.ops.row import Row
 from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
+from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.left_out import LeftOut
 from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier
@@ -35,6 +36,7 @@ class RowSelector:
 
     selector: called with a problem and its operands. It chooses among the rows of `offer.py`.
     rows: by name. Those that were taken out stay: plans that are bound to them run on.
+    calls: counts of calls, but for those of plans.
     verifier: compares results of rows with PyTorch's.
     listeners: called after each entry of the journal that is no trial, and when the rows change.
     """
@@ -44,6 +46,7 @@ class RowSelector:
         self.kernels = kernels_of(operation.operators, operation.device.key)
         self.original: Any = operation.original(self.kernels)
         self.rows: dict[str, Row[Any]] = {}
+        self.calls: CallCounts[Any] = CallCounts()
         self.verifier = OperationVerifier(operation, self.original, self.rows)
         self.listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()

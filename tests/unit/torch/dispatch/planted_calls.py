@@ -100,6 +100,14 @@ def small_calls() -> dict[str, tuple[Any, ...]]:
         "silu": (aten.silu, x),
         "silu backward": (aten.silu_backward, g, x),
         "rotary": (_asked("rotary"), q, k[0, 0], v[0, 0]),
+        "frozen norm": (
+            _asked("frozen norm"),
+            *(image, weight[:16], weight[:16].abs(), weight[:16], bias[:16], 1e-5, True),
+        ),
+        "frozen norm backward": (
+            _asked("frozen norm backward"),
+            *(image, image.flip(0).relu(), weight[:16].abs(), weight[:16], 1e-5),
+        ),
     }
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
-from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.met_modules import MetModules, met
+from bestof.torch.rows.call_counts import CallCounts
 
 
 @pytest.fixture

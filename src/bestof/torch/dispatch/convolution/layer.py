@@ -11,7 +11,6 @@ from torch import Tensor
 from bestof.selection import Alternative, BestOf, UnlessShared
 from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.dispatch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.dispatch.convolution.layer_verifier import LayerVerifier
 from bestof.torch.dispatch.convolution.shortcut import Met, Shortcut
@@ -24,6 +23,7 @@ from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.ops.search import PATIENCE, RACE, SEARCHES
+from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.offer import asks, is_offered
 
 Mask: TypeAlias = tuple[bool, bool, bool]

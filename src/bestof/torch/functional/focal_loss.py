@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof.kernels import focal_loss
+from bestof.torch.functional.reused_memory import ReusedMemory
 from bestof.torch.ops.guards import is_plain_call, is_plain_tensor
-from bestof.torch.ops.loss.reused_memory import ReusedMemory
 
 _REDUCTIONS = ("none", "mean", "sum")
 _NATIVE = frozenset({torch.float32, torch.bfloat16})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import bestof.torch as bt
-from bestof.torch.ops.loss import focal_loss as module
+from bestof.torch.functional import focal_loss as module
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 2.5)
 TINY = float(np.finfo(np.float32).tiny)

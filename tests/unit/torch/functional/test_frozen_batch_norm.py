@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,8 +12,10 @@ from torch.nn import functional
 
 import bestof
 import bestof.torch as bt
+from bestof.errors import BestofWarning
 from bestof.selection.policies.fixed import Fixed
-from bestof.torch.ops.norm import frozen_norm as module
+from bestof.torch.functional import frozen_batch_norm as module
+from bestof.torch.ops.table import named
 
 EPS = 2.0**-24
 FORMATS = (torch.contiguous_format, torch.channels_last)
@@ -47,8 +52,6 @@ def test_both_alternatives_against_float64(
     name: str, memory_format: torch.memory_format, relu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LEAST_BYTES", 0)
-    for choose in (module._choose_forward, module._choose_backward):
-        choose.cache_clear()
     bestof.use_policy(Fixed(name))
     x = images().contiguous(memory_format=memory_format).requires_grad_()
     given = statistics(8)
@@ -135,6 +138,66 @@ def test_leaves_and_views_are_not_overwritten() -> None:
     assert torch.equal(whole, images((4, 8, 5, 7)))
 
 
+def test_large_inputs_are_overwritten_once_the_kernel_is_chosen() -> None:
+    given, x = statistics(8), images((2, 8, 96, 96))
+    bestof.use_policy(Fixed("native"))
+    first = bt.frozen_batch_norm(x.clone(), *given, relu=True)
+    before = x.clone()
+    again = bt.frozen_batch_norm(before, *given, relu=True, inplace=True)
+    assert again.data_ptr() == before.data_ptr()
+    assert torch.equal(first, again)
+    bestof.use_policy(Fixed("as is"))
+    wide = images((2, 8, 96, 97))
+    assert bt.frozen_batch_norm(wide, *given, inplace=True).data_ptr() != wide.data_ptr()
+    assert torch.equal(wide, images((2, 8, 96, 97)))
+
+
+def test_summary_and_configuration_know_both_passes() -> None:
+    given = statistics(8)
+    bestof.use_policy(Fixed("native"))
+    bt.enable()
+
+    def step() -> Tensor:
+        x = images((2, 8, 96, 96)).requires_grad_()
+        bt.frozen_batch_norm(x, *given, relu=True).sum().backward()
+        return x.grad
+
+    by_kernel = step()
+    found = {one.name: (one.chosen, one.calls) for one in bt.summary().passes}
+    assert found == {"frozen norm": ("native", 1), "frozen norm backward": ("native", 1)}
+    bt.enable({"kernel": {"without": ["frozen norm", "frozen norm backward"]}})
+    torch.testing.assert_close(step(), by_kernel)
+    assert {one.chosen for one in bt.summary().passes} == {"as is"}
+    small = images((1, 8, 4, 4))
+    assert torch.equal(bt.frozen_batch_norm(small, *given), functional.batch_norm(small, *given))
+
+
+@pytest.mark.parametrize("name", ["frozen norm", "frozen norm backward"])
+def test_a_wrong_kernel_never_answers(name: str) -> None:
+    given = statistics(8)
+    found = named(name, "test")
+    right = found.rows[1].function
+
+    def wrong(*operands: Any) -> Tensor:
+        return right(*operands) + 0.01
+
+    found.rows = (found.rows[0], replace(found.rows[1], function=wrong))
+    bestof.use_policy(Fixed("native"))
+    x = images((2, 8, 96, 96)).requires_grad_()
+
+    def step() -> Tensor:
+        y = bt.frozen_batch_norm(x, *given, relu=True)
+        y.sum().backward()
+        return y
+
+    with pytest.warns(BestofWarning, match="'native' was disqualified: wrong result"):
+        y = step()
+    wanted, bound = oracle(x, given, True)
+    assert ((y - wanted).abs() <= bound).all()
+    slope = given[2] / (given[1] + 1e-5).sqrt()
+    torch.testing.assert_close(x.grad, slope.view(-1, 1, 1) * (y > 0))
+
+
 def test_a_trained_weight_gets_its_gradient_by_pytorch() -> None:
     mean, variance, weight, bias = statistics(8)
     weight.requires_grad_()
@@ -149,8 +212,6 @@ def test_bfloat16_with_statistics_of_float32(
     name: str, memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LEAST_BYTES", 0)
-    for choose in (module._choose_forward, module._choose_backward):
-        choose.cache_clear()
     bestof.use_policy(Fixed(name))
     x = images(dtype=torch.bfloat16).contiguous(memory_format=memory_format).requires_grad_()
     given = statistics(8)

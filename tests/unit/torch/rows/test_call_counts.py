@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bestof.torch.dispatch.call_counts import CallCounts
 from bestof.torch.ops.search import PATIENCE
+from bestof.torch.rows.call_counts import CallCounts
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Functions that programs call by hand: PyTorch has no operators for them."""
