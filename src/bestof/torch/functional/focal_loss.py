@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from bestof.kernels import focal_loss
 from bestof.torch.functional.reused_memory import ReusedMemory
+from bestof.torch.ops.dtypes import SHORT
 from bestof.torch.ops.guards import is_plain_call, is_plain_tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
 _NATIVE = frozenset({torch.float32, torch.bfloat16})
-_HALVES = frozenset({torch.float16, torch.bfloat16})
 _PART = 16384  # elements that one thread takes at a time, as in native/loss/focal.h
 _gradients = ReusedMemory()
 
@@ -151,7 +151,7 @@ def _formula(inputs: Tensor, targets: Tensor, alpha: float, gamma: float, reduct
     targets). Powers are taken as exp(log om), because the derivative of om ** gamma is infinite
     where om underflows. For other targets, om > 0.
     """
-    dtype = torch.float32 if inputs.dtype in _HALVES else inputs.dtype
+    dtype = torch.float32 if inputs.dtype in SHORT else inputs.dtype
     x, y = inputs.to(dtype), targets.to(dtype)
     zero = torch.zeros((), dtype=dtype, device=x.device)
     hard = (y == 0) | (y == 1)

@@ -61,3 +61,7 @@ def is_rounded(name: str) -> bool:
 def of_operands(columns: Iterable[Dtypes]) -> frozenset[torch.dtype]:
     """Return the dtypes of operands."""
     return frozenset(getattr(torch, one.operands) for one in columns)
+
+
+SHORT = of_operands(HALVES)
+"""The dtypes of tensors whose sums are taken in another type, and rounded once."""

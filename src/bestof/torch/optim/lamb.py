@@ -14,8 +14,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from bestof.errors import KernelError
 from bestof.kernels import lamb_step
-
-_HALVES = frozenset({torch.float16, torch.bfloat16})
+from bestof.torch.ops.dtypes import SHORT
 
 
 class LAMB(Optimizer):
@@ -104,7 +103,7 @@ class LAMB(Optimizer):
                 one = operands[0].param
                 # There, PyTorch's foreach rounds 0.999 to 1, because it multiplies in the dtype
                 # itself.
-                coarse = one.device.type == "cpu" and one.dtype in _HALVES
+                coarse = one.device.type == "cpu" and one.dtype in SHORT
                 (_update_together if foreach and not coarse else _update_each)(operands, group)
         return loss
 

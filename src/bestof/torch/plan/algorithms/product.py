@@ -15,12 +15,11 @@ from bestof.kernels import (
     matmul_algorithms,
     pack_matrix,
 )
-from bestof.torch.ops.bound import ROUNDED
+from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site, checked_rows
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem
-
-BFLOAT16 = "bfloat16"
 
 
 class Product(Algorithm):
@@ -48,13 +47,13 @@ class Product(Algorithm):
             return False
         # The instruction set in use may have changed since the table was made.
         emulated = matmul_algorithms((1, 1), (1, 1))[self.name].algorithm.emulated
-        return _dtype(problem) == BFLOAT16 or not (emulated or problem.only_streams)
+        return is_rounded(_dtype(problem)) or not (emulated or problem.only_streams)
 
     def can_run(self, problem: FusedProblem) -> bool:
         """Return whether the layer is a product of the right type, and the accuracy allows it."""
         if not problem.is_product or _dtype(problem) not in self._kernel.dtypes:
             return False
-        rounds = self._kernel.relaxed and _dtype(problem) != BFLOAT16
+        rounds = self._kernel.relaxed and not is_rounded(_dtype(problem))
         return allows(problem.accuracy, "relaxed" if rounds else "float32")
 
     def bind(self, site: Site) -> Bound:
@@ -86,8 +85,8 @@ class Product(Algorithm):
         """Return the rms error of the sums, and of the result if it is rounded."""
         dtype, (rows, inner) = _dtype(problem), _rows_shape(problem)
         shapes = (rows, inner), (inner, problem.convolution.weight_shape[0])
-        promise = matmul_algorithms(*shapes, dtype=dtype)[self.name]
-        return promise.error_bound + (ROUNDED.rms if dtype == BFLOAT16 else 0.0)
+        sums = matmul_algorithms(*shapes, dtype=dtype)[self.name].error_bound
+        return ErrorBound(sums, sums).rounded(dtype).rms
 
     def weight_bytes(self, site: Site) -> int:
         """Return the bytes of the packed weights."""
@@ -99,8 +98,7 @@ class Product(Algorithm):
 
         def pack() -> Packed:
             matrix = weights.folded().flatten(1).t()
-            bits = matrix.view(torch.uint16) if dtype == BFLOAT16 else matrix
-            return Packed(pack_matrix(bits, algorithm=self.name, dtype=dtype))
+            return Packed(pack_matrix(matrix, algorithm=self.name, dtype=dtype))
 
         return weights.kept((self.name, isa()), pack)
 

@@ -231,12 +231,13 @@ def _added(mask: Node) -> Node | None:
         return None
     if value.dtype is torch.float32:
         return mask
-    if value.dtype is not torch.bool and value.dtype is not torch.bfloat16:
+    if value.dtype is torch.bool:
+        widen: tuple[Any, ...] = aten.where.Scalar, 0.0, float("-inf")
+    elif value.dtype in MULTIPLIED:
+        widen = aten.to.dtype, torch.float32
+    else:
         return None
     if "added" not in mask.meta:  # once for all layers
-        widen: tuple[Any, ...] = aten.where.Scalar, 0.0, float("-inf")
-        if value.dtype is torch.bfloat16:
-            widen = aten.to.dtype, torch.float32
         with mask.graph.inserting_after(behind(mask)):
             made = mask.graph.call_function(widen[0], (mask, *widen[1:]))
         made.meta = {"val": value.new_empty(value.shape, dtype=torch.float32)}

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.ops.dtypes import SHORT
 from bestof.torch.plan.operations.checks import expect
 
 Given = dict[str, Any]  # the arguments of a call by name, defaults included
 Check = Callable[[Given], bool]
 
-_HALVES = torch.bfloat16, torch.float16
-_COMPUTED = torch.float32, torch.float64, *_HALVES
+_COMPUTED = torch.float32, torch.float64, *SHORT
 # The gates of recurrent networks, whose weights lie one below the other.
 _GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 _LSTM = 2  # the number of LSTMs among the modes of a recurrent network
@@ -105,7 +105,7 @@ def _attends(given: Given) -> bool:
 def _masks(mask: Tensor, query: Tensor, tokens: int) -> bool:
     """Return whether a mask fits a query, of which each axis may be one element."""
     batch, heads, length, _ = query.shape
-    wide = query.dtype in _HALVES and mask.dtype is torch.float32
+    wide = query.dtype in SHORT and mask.dtype is torch.float32
     kinds = mask.dtype is query.dtype or wide
     extents = zip(reversed(mask.shape), (tokens, length, heads, batch), strict=False)
     return kinds and mask.dim() in (2, 4) and all(one in (1, whole) for one, whole in extents)

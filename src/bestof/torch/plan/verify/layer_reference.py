@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.distance import PIECE, Size, peak, pieces, size_of
+from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
-from bestof.torch.plan.algorithms.product import BFLOAT16
 from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.layers.activations import STEEPEST
 from bestof.torch.plan.layers.layer import Layer
@@ -41,7 +41,7 @@ def compared_images(one: ConvolutionStep, images: int) -> list[int]:
     All images are computed alike, so two of them show the algorithm's error. A few rows of a linear
     layer are each summed by code of their own, and any of them may be wrong.
     """
-    few = one.problem.convolution.dtype == BFLOAT16 and images <= _FEW_ROWS
+    few = is_rounded(one.problem.convolution.dtype) and images <= _FEW_ROWS
     if few or has_kernel_for(one.problem, "few rows"):
         return list(range(images))
     return [0] if images == 1 else [0, images - 1]  # one image twice takes twice the memory
@@ -73,7 +73,7 @@ class Promise(NamedTuple):
 def promise_of(one: ConvolutionStep) -> Promise:
     """Return what the algorithm promises that runs next; a run may settle an open choice."""
     row = algorithm_of(one)
-    if one.layer.weights.weight.dtype is torch.bfloat16:
+    if is_rounded(one.problem.convolution.dtype):
         rounds = "both"
     else:
         rounds = "nothing" if row is None else row.rounds
