@@ -73,6 +73,11 @@ bool is_bias(stable::Tensor bias, int64_t columns, int32_t dtype) {
          layout.sizes[0] == columns && (layout.strides[0] == 1 || columns == 1);
 }
 
+// PyTorch emulates a type that the processor has no instructions for. On a Sapphire Rapids with
+// oneDNN held to AVX2, 64 x 128 by 128 x 128 takes 0.2 to 0.9 ms so, and 0.03 ms in float32.
+constexpr double EMULATED = 0.25;
+
+template <bool BFLOAT16, bool FLOAT16>  // whether they are emulated
 bool is_product(const OperatorCall& call, double least) {
   const stable::Tensor bias = call.tensors()[0], a = call.tensors()[1], b = call.tensors()[2];
   const bool is_batched = call.argument(0).whole >= 2;  // bmm and baddbmm
@@ -83,8 +88,12 @@ bool is_product(const OperatorCall& call, double least) {
   if (rows[1] != depth[0] || (is_batched && left.sizes[0] != right.sizes[0])) return false;
   const double work =
       elements_of(left.sizes, dimensions) * static_cast<double>(depth[1]);  // depth[1]: columns
-  if (work < least) return false;  // first, because small products are many
+  // First, because small products are many.
+  if (work < (BFLOAT16 || FLOAT16 ? EMULATED : 1.0) * least) return false;
   const int32_t dtype = dtype_of(a);
+  const bool is_emulated =
+      (BFLOAT16 && dtype == stable::BFLOAT16) || (FLOAT16 && dtype == stable::FLOAT16);
+  if (work < least && !is_emulated) return false;
   return is_multiplied(dtype) && dtype_of(b) == dtype && left.read_strides(a) &&
          right.read_strides(b) && is_plain(left, is_batched) && is_plain(right, is_batched) &&
          (bias == nullptr || is_bias(bias, depth[1], dtype));
@@ -130,11 +139,14 @@ bool is_convolution(const OperatorCall& call, double least) {
              least * static_cast<double>(sizes[1]);
 }
 
-constexpr Rule RULES[] = {{"elements", has_elements, 0, false, false, false, 4096},
-                          {"product", is_product, 2, true, false, false, 16384},
-                          {"attention", is_forward, 0, false, false, false, 4096},
-                          {"attention backward", is_backward, 0, false, false, false, 4096},
-                          {"convolution", is_convolution, 0, false, true, true, 4096}};
+constexpr Rule RULES[] = {
+    {"elements", has_elements, 0, false, false, false, 4096},
+    {"product", is_product<false, false>, 2, true, false, false, 16384},
+    {"product, float16 emulated", is_product<false, true>, 2, true, false, false, 16384},
+    {"product, short types emulated", is_product<true, true>, 2, true, false, false, 16384},
+    {"attention", is_forward, 0, false, false, false, 4096},
+    {"attention backward", is_backward, 0, false, false, false, 4096},
+    {"convolution", is_convolution, 0, false, true, true, 4096}};
 
 }  // namespace
 

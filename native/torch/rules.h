@@ -31,6 +31,8 @@ struct Rule {
 // "elements": the work is the elements of the largest operand.
 // "product": (operation, bias, a, b) of dense matrices in float32, bfloat16 or float16; the work is
 //     their multiply-adds.
+// "product, float16 emulated" and "product, short types emulated": the same on processors without
+//     instructions for these types, whose products are chosen for from a quarter of the work on.
 // "attention": (q, k, v, ...) and "attention backward": (gradient, q, k, v, ...) in these types,
 //     without dropout; the work is the multiply-adds of one of both products.
 // "convolution": (0, arguments of the convolution) or (1, arguments of its backward). All of images

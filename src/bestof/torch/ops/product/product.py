@@ -15,8 +15,9 @@ from bestof.configuration import Configuration
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, overflowed, root
-from bestof.torch.ops.dtypes import FLOAT32
+from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.guards import PLAIN, passes_through
+from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
@@ -38,6 +39,14 @@ _TRIALS = 12
 # once settled (two threads of a Cascade Lake Xeon). A row must also be faster by so many seconds.
 _BY_COLD_CACHES = 20e-6
 _BATCHED = 2  # the place of `bmm`, from which on operators multiply batches
+# Of native/torch/rules.h, by whether PyTorch sums bfloat16 and float16 in float32. Otherwise it
+# emulates them; no processor has instructions for float16 alone.
+_RULES = {
+    (True, True): "product",
+    (True, False): "product, float16 emulated",
+    (False, False): "product, short types emulated",
+    (False, True): "product",
+}
 _FORMERLY = ("bestof:Products.by",)
 
 
@@ -57,16 +66,17 @@ class Product(Operation[ProductProblem]):
     name = "product"
     operators = PRODUCTS
     switch = "product"
-    rule = "product"
     least = 2**22
     """Multiply-adds from which on bestof chooses for a product. PyTorch computes smaller ones in
     less than 120 microseconds on one core of a Cascade Lake Xeon. A settled call takes 1 to 2
     microseconds more, and one in 64 is timed from Python. With a limit of 2^21, an MLP of four
-    512 x 512 layers for 8 rows fell to 0.985 of PyTorch's speed."""
+    512 x 512 layers for 8 rows fell to 0.985 of PyTorch's speed. Of types that PyTorch emulates
+    here, a quarter is enough."""
     patience = PATIENCE
 
     def __init__(self) -> None:
         self.packed = PackedMatrices()
+        self.rule = _RULES[sums_in_float32("bfloat16"), sums_in_float32("float16")]
         first: Row[ProductProblem] = Row("as is", as_is)
         by_onednn: Row[ProductProblem] = Row(
             "onednn",
@@ -113,13 +123,14 @@ class Product(Operation[ProductProblem]):
         """Return the place of the operator, and its matrices, if the rule "product" holds."""
         place = PRODUCTS.index(operator)
         bias, a, b, *factors = given if place % 2 else (None, *given)
-        work = a.numel() * b.shape[-1]
-        if work < self.least or any(one != 1 for one in factors):
+        work, dtype = a.numel() * b.shape[-1], a.dtype
+        least = self.least if sums_in_float32(name_of(dtype)) else self.least / 4
+        if work < least or dtype not in self.dtypes or any(one != 1 for one in factors):
             return None
-        if any(one.dtype is not torch.float32 or not _is_plain(one) for one in (a, b)):
+        if b.dtype is not dtype or not (_is_plain(a) and _is_plain(b)):
             return None
         is_row = bias is None or (
-            bias.dtype is torch.float32
+            bias.dtype is dtype
             and bias.shape == b.shape[-1:]
             and (bias.is_contiguous() or bias.numel() == 1)
         )

@@ -8,8 +8,11 @@ from product_case import enable, random, shim_of
 from torch import Tensor, nn
 
 import bestof.torch as integration
+from bestof.selection import use_policy
 from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.dispatch.overrides import operation_override
+from bestof.torch.ops import table
+from bestof.torch.ops.product import product
 
 DTYPES = [torch.bfloat16, torch.float16]
 ROWS = ["float32", "float32 native blocked"]
@@ -95,3 +98,42 @@ def test_mixed_types_are_refused_by_pytorch() -> None:
         with pytest.raises(RuntimeError, match="dtype"):
             torch.addmm(random(72), random(96, 96).half(), random(96, 72).half())
     assert shim.asked == 0
+
+
+EMULATED = [set(), {"float16"}, {"bfloat16", "float16"}]
+
+
+@pytest.mark.parametrize("emulated", EMULATED, ids=str)
+def test_smaller_products_of_emulated_types_are_chosen_for(
+    emulated: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of the limit of 2^19 is enough; half of that is not."""
+    monkeypatch.setattr(product, "sums_in_float32", lambda name: name not in emulated)
+    monkeypatch.setattr(table, "OPERATIONS", tuple(type(one)() for one in table.OPERATIONS))
+    override = enable("float32")
+    for dtype in (torch.float32, *DTYPES):
+        for rows in (32, 64):
+            a, b = random(rows, 64).to(dtype), random(64, 32, seed=1).to(dtype)
+            for _ in range(4):
+                torch.mm(a, b)
+    met = {one.problem for one in override.selector.report().problems}
+    assert met == {f"mm m64,k64,n32 {name} threads=1" for name in emulated}
+    given = override.operation.arguments("aten::mm", (random(64, 64).half(), random(64, 32).half()))
+    assert (given is not None) == ("float16" in emulated)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_plan_chooses_for_computed_values(dtype: torch.dtype) -> None:
+    class Gram(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.mm(x, x.t())
+
+    use_policy("fixed:float32")
+    x = random(128, 96).to(dtype)
+    plan = integration.optimize(Gram().eval(), (x,))
+    steps = {one.problem: one.algorithm for one in plan.explain(x, repeats=1).steps}
+    name = str(dtype).removeprefix("torch.")
+    assert steps[f"product mm m128,k96,n128 b=columns {name} frozen"] == "float32"
+    right = x.double() @ x.double().t()
+    unit, size = torch.finfo(dtype).eps, x.double().abs() @ x.double().abs().t()
+    assert ((plan(x).double() - right).abs() <= unit * right.abs() + 97 * 2**-24 * size).all()
