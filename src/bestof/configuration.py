@@ -214,12 +214,13 @@ def _parse_seconds(value: object, where: str) -> float:
     return float(value)  # type: ignore[arg-type]  # as above
 
 
-def _parse_share(value: object, where: str) -> float | None:
+def parse_share(value: object, where: str) -> float | None:
+    """Return a share of the time for trials; None for no bound."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is not None and not (number and 0 < value <= 1):  # type: ignore[operator]  # a number
         raise InvalidArgument(
-            f"{where}: expected a share of the time above 0 and at most 1, or null for no bound; "
-            f"got {value!r}"
+            f"{where}: expected a share of the time above 0 and at most 1, such as 0.05, or None "
+            f"(null in JSON) for no bound; got {value!r}"
         )
     return value  # type: ignore[return-value]  # as above
 
@@ -267,7 +268,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "tuning_range": _parse_window,
         "skip_modules": _parse_names,
         "live_checks": _parse_switch,
-        "budget": _parse_share,
+        "budget": parse_share,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

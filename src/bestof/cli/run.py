@@ -10,7 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
@@ -24,7 +24,7 @@ from bestof.cli.kept import named
 from bestof.cli.lock_options import LockOptions, add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
-from bestof.cli.script import Script, find_module, find_script, split_arguments
+from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.summary import summary_of
 from bestof.configuration import Configuration, parse_configuration
 from bestof.distribution import VERSION
@@ -84,7 +84,8 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         tune = partial(_apply, recipe.settings)
         told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
     beside = None if options.beside is None else BesideTimes(options.beside)
-    run = partial(script.run, partial(_prepare, script, report, locks, told, tune, beside))
+    tuned = _TunedRun(script.name, tune, report, locks, told, beside)
+    run = partial(script.run, tuned.prepare)
     return partial(locks.status_of, run) if locks.strict else run
 
 
@@ -147,26 +148,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(
-    script: Script,
-    report: ReportFile | None,
-    locks: LockOptions,
-    told: list[str],
-    tune: Callable[[], None],
-    beside: BesideTimes | None,
-) -> None:
-    # Handlers run last in, first out. So those of the program and its imports run before the
-    # summary.
-    atexit.register(_finish, script.name, report, locks, told, beside, os.getpid(), perf_counter())
-
-    def begin() -> None:
-        _note_modules_and(tune)
-        if beside is not None:
-            beside.start()
-
-    after_import("torch", begin)
-
-
 def _note_modules_and(tune: Callable[[], None]) -> None:
     with suppress(Exception):  # the program must run; only names of modules are missing then
         from bestof.torch.dispatch import met_modules  # noqa: PLC0415 - torch is imported
@@ -222,50 +203,72 @@ def _tells() -> bool:
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
-def _finish(
-    name: str,
-    file: ReportFile | None,
-    locks: LockOptions,
-    told: list[str],
-    beside: BesideTimes | None,
-    process: int,
-    began: float,
-) -> None:
-    if not _tells():
-        return
-    if os.getpid() != process:
-        return  # this is a fork of the program
-    # Streams may be closed, without a reader, or None. The interpreter itself reports that.
-    with suppress(OSError, ValueError, AttributeError):
-        # Both streams often go to one place; the summary must come after the program's last output.
-        sys.stdout.flush()
-    try:
-        told = [*told, *([] if beside is None else beside.lines())]
-        text = "\n".join([*_summary(name, file, locks, began), *told])
-    except BestofError as error:
-        text = f"bestof: there is no summary: {error}"
-    with suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+@dataclass(slots=True)
+class _TunedRun:
+    """A run of a program: what tunes it, and what its summary tells.
 
+    told: lines behind the summary. process, began: the process and the time of `prepare`.
+    """
 
-def _summary(name: str, file: ReportFile | None, locks: LockOptions, began: float) -> list[str]:
-    seconds = perf_counter() - began
-    run = Run(name, seconds, time() - seconds, _processor(), _versions(), course(began))
-    report = selection.report_all()
-    report = replace(report, run=replace(run, window=window_text(report)))
-    lines, store = summary_of(report)
-    loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
-    if loaders is not None:
-        lines.extend(f"  {line}" for line in loaders.data_loading_lines())
-    layouts = sys.modules.get("bestof.torch.process.layout.interception")
-    if layouts is not None:
-        lines.extend(f"  {line}" for line in layouts.layout_lines())
-    lines.extend(f"  {line}" for line in locks.lines(store))
-    if file is not None:
+    name: str
+    tune: Callable[[], None]
+    report: ReportFile | None
+    locks: LockOptions
+    told: list[str]
+    beside: BesideTimes | None
+    process: int = 0
+    began: float = 0.0
+
+    def prepare(self) -> None:
+        """Have the program tuned once it imports PyTorch, and the summary told at its end."""
+        self.process, self.began = os.getpid(), perf_counter()
+        # Handlers run last in, first out. So those of the program and its imports run before the
+        # summary.
+        atexit.register(self._finish)
+        after_import("torch", self._begin)
+
+    def _begin(self) -> None:
+        _note_modules_and(self.tune)
+        if self.beside is not None:
+            self.beside.start()
+
+    def _finish(self) -> None:
+        if not _tells():
+            return
+        if os.getpid() != self.process:
+            return  # this is a fork of the program
+        # Streams may be closed, without a reader, or None. The interpreter itself reports that.
+        with suppress(OSError, ValueError, AttributeError):
+            # Both streams often go to one place; the summary must come after the program's last
+            # output.
+            sys.stdout.flush()
         try:
-            file.write(report)
-            lines.append(f"  the report is in {file.path}")
-        except (BestofError, OSError) as error:
-            lines.append(f"  the report was not written to {file.path}: {error}")
-    return lines
+            told = [*self.told, *([] if self.beside is None else self.beside.lines())]
+            text = "\n".join([*self._summary(), *told])
+        except BestofError as error:
+            text = f"bestof: there is no summary: {error}"
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def _summary(self) -> list[str]:
+        seconds = perf_counter() - self.began
+        steps, start = course(self.began), time() - seconds
+        run = Run(self.name, seconds, start, _processor(), _versions(), steps)
+        report = selection.report_all()
+        report = replace(report, run=replace(run, window=window_text(report)))
+        lines, store = summary_of(report)
+        loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
+        if loaders is not None:
+            lines.extend(f"  {line}" for line in loaders.data_loading_lines())
+        layouts = sys.modules.get("bestof.torch.process.layout.interception")
+        if layouts is not None:
+            lines.extend(f"  {line}" for line in layouts.layout_lines())
+        lines.extend(f"  {line}" for line in self.locks.lines(store))
+        if self.report is not None:
+            try:
+                self.report.write(report)
+                lines.append(f"  the report is in {self.report.path}")
+            except (BestofError, OSError) as error:
+                lines.append(f"  the report was not written to {self.report.path}: {error}")
+        return lines

@@ -129,17 +129,6 @@ def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) 
         )
 
 
-def parse_share(where: str, share: object) -> float | None:
-    """Return a share of the time for trials, above 0 and at most 1; None for no bound."""
-    is_number = isinstance(share, int | float) and not isinstance(share, bool)
-    if share is not None and not (is_number and 0 < share <= 1):  # type: ignore[operator]
-        raise InvalidArgument(
-            f"{where}: expected a share of the time above 0 and at most 1, such as 0.05, or None "
-            f"for no bound; got {share!r}"
-        )
-    return share  # type: ignore[return-value]  # checked
-
-
 def parse_drift(where: str, drift: object) -> bool:
     """Return whether a selector watches for drift.
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from bestof.configuration import parse_share
 from bestof.errors import InvalidArgument
-from bestof.selection.argument import parse_share
 from bestof.selection.call.chooser import Chooser
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.call.new_problem import Neighbours, NewProblems
@@ -303,7 +303,7 @@ class BestOf(PaperInterface, HotPath):
 
     @budget.setter
     def budget(self, share: float | None) -> None:
-        self._knowledge.budget_share = parse_share(f"BestOf({self.name!r}): budget", share)
+        self._knowledge.budget_share = parse_share(share, f"BestOf({self.name!r}): budget")
 
     @property
     def trials(self) -> int:

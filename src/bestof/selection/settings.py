@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bestof.configuration import parse_share
 from bestof.errors import InvalidArgument
 from bestof.selection.argument import (
     check_callable,
@@ -17,7 +18,6 @@ from bestof.selection.argument import (
     parse_own_policy,
     parse_own_store,
     parse_rounds,
-    parse_share,
 )
 from bestof.selection.call.guard import Guard, validate_check
 from bestof.selection.identity.alternative import Alternative, parse_alternatives
@@ -122,5 +122,5 @@ def parse_settings(
         max_problems=max_problems,
         max_searches=max_searches,
         patience=patience,
-        share=parse_share(f"{where}: budget", budget),
+        share=parse_share(budget, f"{where}: budget"),
     )
