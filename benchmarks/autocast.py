@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,7 @@ def training_step(model: nn.Module, x: Tensor, dtype: torch.dtype | None) -> Ste
     return step
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--layers", type=int, default=12, help="of BERT")
     parser.add_argument("--size", type=int, default=224, help="of the images of ResNet50")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     clock = prepare(options)
     peak = measure_peak().flops
     print(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -131,13 +131,13 @@ def training_step(network: nn.Module, shape: tuple[int, ...]) -> Step:
     return step
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser, NETWORKS, rounds=20, settling=300)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     clock = prepare(options)
     print(f"{processor_name()}, {options.threads} threads, PyTorch {torch.__version__}")
     print(f"{'network':36} {'PyTorch':>10} {'enable':>10} {'ratio':>6}  settled after")
