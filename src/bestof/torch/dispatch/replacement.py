@@ -89,6 +89,18 @@ class Replacement:
             kernel.remove()
         if self.shim is not None:
             self.shim.take_out()
+            self._forget_lookups()
+
+    def _forget_lookups(self) -> None:
+        """Let traces look the operators up again.
+
+        PyTorch's dispatcher in Python keeps that an operator has a kernel for the very device. Of
+        operators that have one for all devices, such as `aten::clone`, none is left then: the next
+        trace would end the process.
+        """
+        for name in self._operators:
+            found = getattr(torch.ops.aten, name.removeprefix("aten::")).default
+            getattr(found, "_dispatch_cache", {}).clear()  # a private one
 
     def _warn_early(self) -> None:
         """Let PyTorch warn of the first operator that is overridden, unseen.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,6 +100,7 @@ def small_calls() -> dict[str, tuple[Any, ...]]:
         "gelu backward": (aten.gelu_backward, g, x),
         "silu": (aten.silu, x),
         "silu backward": (aten.silu_backward, g, x),
+        "layout copy": (partial(aten.clone, memory_format=torch.contiguous_format), last),
         "rotary": (_asked("rotary"), q, k[0, 0], v[0, 0]),
         "frozen norm": (
             _asked("frozen norm"),

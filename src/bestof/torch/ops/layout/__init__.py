@@ -1,0 +1,1 @@
+"""Copies of images into another memory format."""
