@@ -1,41 +1,43 @@
 // Looks for elements that stand out: see outliers.h.
 #include "conv/outliers.h"
 
+#include <omp.h>
+
 #include "simd/kernels.h"
+#include "simd/lanes.h"
 #include "simd/vector.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr long kSide = 4;
 // A float's bits in units of 2^-15 of its exponent are its binary logarithm, to 0.09.
 constexpr int kUnit = 15;
-constexpr long long kFar = 8LL << kUnit;
+constexpr long long kFarInBatch = 8LL << kUnit, kFarInImage = 6LL << kUnit;
 constexpr unsigned kInfinity = 0x7F800000u;
 // Reading so many floats takes about as long as waking a thread.
 constexpr long kAlone = 1 << 15;
+constexpr long kTogether = 256;  // images whose blocks are summed up at once
 
-// Returns the sum of squares of n floats.
-BESTOF_INLINE float energy_of(const float* x, long n) {
+// Returns the sum of squares of n floats of each of `rows` rows.
+BESTOF_INLINE float energy_of(const float* x, long rows, long line, long n) {
   Vec a = Vec{}, b = Vec{}, c = Vec{}, d = Vec{};
-  long at = 0;
-  for (; at + 4 * kLanes <= n; at += 4 * kLanes) {
-    const Vec first = load(x + at), second = load(x + at + kLanes),
-              third = load(x + at + 2 * kLanes), fourth = load(x + at + 3 * kLanes);
-    a += first * first;
-    b += second * second;
-    c += third * third;
-    d += fourth * fourth;
+  for (long row = 0; row < rows; ++row, x += line) {
+    long at = 0;
+    for (; at + 4 * kLanes <= n; at += 4 * kLanes) {
+      const Vec first = load(x + at), second = load(x + at + kLanes),
+                third = load(x + at + 2 * kLanes), fourth = load(x + at + 3 * kLanes);
+      a += first * first;
+      b += second * second;
+      c += third * third;
+      d += fourth * fourth;
+    }
+    for (; at < n; at += kLanes) {
+      const Vec rest = n - at >= kLanes ? load(x + at) : load_first(x + at, n - at);
+      a += rest * rest;
+    }
   }
-  for (; at < n; at += kLanes) {
-    const Vec rest = n - at >= kLanes ? load(x + at) : load_first(x + at, n - at);
-    a += rest * rest;
-  }
-  a = (a + b) + (c + d);
-  float sum = 0.0f;
-  for (int lane = 0; lane < kLanes; ++lane) sum += a[lane];
-  return sum;
+  return sum_lanes((a + b) + (c + d));
 }
 
 BESTOF_INLINE unsigned bits_of(float value) {
@@ -44,35 +46,85 @@ BESTOF_INLINE unsigned bits_of(float value) {
   return bits & 0x7FFFFFFFu;  // a NaN may have a sign
 }
 
+// What is known of some blocks: the bits of the largest sum of squares, the sum of the logarithms
+// of those that are not zero, and how many these are.
+struct Blocks {
+  unsigned most;
+  long long logarithms;
+  long filled;
+
+  void add(const Blocks& other) {
+    most = other.most > most ? other.most : most;
+    logarithms += other.logarithms;
+    filled += other.filled;
+  }
+  // Returns whether the largest of `count` blocks is beyond `far`, in units of the logarithm. The
+  // mean leaves out so many blocks like it: 1 for those of an image, of which it may be a quarter.
+  bool stand_out(long count, long long far, long left_out) const {
+    if (filled == 0) return false;
+    if (most >= kInfinity || 8 * filled < count || (filled == 1 && count > 1)) return true;
+    const long long largest = most >> (23 - kUnit);
+    return (largest - far) * (filled - left_out) > logarithms - largest * left_out;
+  }
+};
+
+// Images of one size, cut in blocks of `side` x `side` pixels.
+struct Grid {
+  long height, width, channels;
+  long side = larger(height, width) > 4 ? 4 : larger(height, width) > 2 ? 2 : 1;
+  long down = divide_up(height, side), across = divide_up(width, side);
+  long line = width * channels, segment = side * channels;
+
+  // Returns what is known of the blocks of some rows of blocks of an image.
+  BESTOF_INLINE Blocks look(const float* image, long begin, long end) const {
+    Blocks found = {};
+    for (long y = begin * side; y < end * side; y += side) {
+      const long rows = smaller(side, height - y);
+      for (long at = 0; at < line; at += segment) {
+        const long n = smaller(segment, line - at);
+        const unsigned bits = bits_of(energy_of(image + y * line + at, rows, line, n));
+        found.add({bits, bits >> (23 - kUnit), bits != 0});
+      }
+    }
+    return found;
+  }
+};
+
 }  // namespace
 
-bool has_outliers(const float* x, long images, long height, long width, long channels,
-                  int threads) {
-  const long down = divide_up(height, kSide), across = divide_up(width, kSide);
-  const long line = width * channels, segment = kSide * channels;
-  const bool shared = images * height * line > kAlone;
-  unsigned most = 0;
-  long long logarithms = 0;
-  long filled = 0;
-#pragma omp parallel for schedule(static) num_threads(threads) if (shared) reduction(max : most) \
-    reduction(+ : logarithms, filled)
-  for (long row = 0; row < images * down; ++row) {
-    const long y = row % down * kSide, rows = smaller(kSide, height - y);
-    const float* first = x + (row / down * height + y) * line;
-    for (long block = 0; block < across; ++block) {
-      const long begin = block * segment, count = smaller(segment, line - begin);
-      float energy = 0.0f;
-      for (long i = 0; i < rows; ++i) energy += energy_of(first + i * line + begin, count);
-      const unsigned bits = bits_of(energy);
-      most = bits > most ? bits : most;
-      logarithms += bits >> (23 - kUnit);
-      filled += bits != 0;
+int outliers(const float* x, long images, long height, long width, long channels, int threads) {
+  const Grid grid = {height, width, channels};
+  const long size = height * grid.line, blocks = grid.down * grid.across;
+  Blocks batch = {};
+  bool in_image = false;
+  for (long first = 0; first < images; first += kTogether) {
+    const long count = smaller(kTogether, images - first), all = count * grid.down;
+    Blocks found[kTogether];
+    for (long image = 0; image < count; ++image) found[image] = {};
+#pragma omp parallel num_threads(threads) if (count * size > kAlone)
+    {
+      const long parts = omp_get_num_threads(), part = omp_get_thread_num();
+      const long end = part_begin(all, parts, part + 1);
+      for (long row = part_begin(all, parts, part), next; row < end; row = next) {
+        const long image = row / grid.down, top = image * grid.down;
+        next = smaller(end, top + grid.down);
+        const Blocks seen = grid.look(x + (first + image) * size, row - top, next - top);
+        if (next - row == grid.down) {
+          found[image] = seen;
+        } else {  // other threads look at its other rows
+#pragma omp critical(bestof_outliers)
+          found[image].add(seen);
+        }
+      }
+    }
+    for (long image = 0; image < count; ++image) {
+      in_image = in_image || found[image].filled == 1 ||  // there is no usual block
+                 found[image].stand_out(blocks, kFarInImage, 1);
+      batch.add(found[image]);
     }
   }
-  if (filled == 0) return false;
-  const long blocks = images * down * across;
-  if (most >= kInfinity || 8 * filled < blocks || (filled == 1 && blocks > 1)) return true;
-  return (static_cast<long long>(most >> (23 - kUnit)) - kFar) * filled > logarithms;
+  const bool in_batch = batch.stand_out(images * blocks, kFarInBatch, 0);
+  return (in_image ? kInImage : 0) | (in_batch ? kInBatch : 0);
 }
 
 }  // namespace BESTOF_TARGET

@@ -62,7 +62,7 @@ const Kernels kKernels = {
     sizeof(kProducts) / sizeof(kProducts[0]),
     rest::transpose_blocked,
     rest::fingerprint,
-    rest::has_outliers,
+    rest::outliers,
     rest::pool_forward,
     rest::pool_backward,
     rest::focal_loss,

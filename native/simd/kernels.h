@@ -31,8 +31,7 @@ struct Kernels {
   int product_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
-  bool (*has_outliers)(const float* x, long images, long height, long width, long channels,
-                       int threads);
+  int (*outliers)(const float* x, long images, long height, long width, long channels, int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

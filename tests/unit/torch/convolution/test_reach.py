@@ -178,6 +178,16 @@ def test_elements_that_stand_out_are_seen_anywhere(value: float, threads: int) -
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("extents", [(2, 2), (3, 4), (4, 4), (5, 2)])
+def test_elements_that_stand_out_are_seen_in_small_images(extents: tuple[int, int]) -> None:
+    x = random(1, *extents, 24)
+    assert runs(x)
+    for y, column in ((0, 0), (1, 1), (extents[0] - 1, 0)):
+        faulty = x.clone()
+        faulty[0, y, column, 5] = 1e4
+        assert not runs(faulty)
+
+
 def test_many_elements_that_stand_out_are_seen_too() -> None:
     x = random(*IMAGE)
     x[:, 4:15, 4:15] *= 1e6
