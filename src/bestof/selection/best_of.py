@@ -24,6 +24,7 @@ from bestof.selection.reports.report_builder import (
     report_all,
     report_problem,
     report_selector,
+    with_calls,
 )
 from bestof.selection.settings import Settings, parse_settings
 from bestof.selection.state import registry
@@ -262,7 +263,8 @@ class BestOf(PaperInterface, HotPath):
         with known.lock:
             decision, tuning = known.decisions.get(problem), known.tunings.get(problem)
             surcharges = self._surcharges()
-            return report_problem(problem, decision, tuning, known.alternatives, surcharges)
+            found = report_problem(problem, decision, tuning, known.alternatives, surcharges)
+        return found if self.met is None else with_calls(found, self.met().get(problem, Met(0)))
 
     def report(self) -> SelectorReport:
         """Return what is known of every problem, as a value that can be printed."""

@@ -29,7 +29,8 @@ class PassSummary:
 
     `chosen` is None while the problem is unsettled. The seconds are medians of a call, by PyTorch's
     own kernel and by the chosen alternative; None if nothing was measured. `calls` counts the calls
-    of this process by all alternatives.
+    of this process by all alternatives. The chosen one left `refused` of them to PyTorch's own
+    kernel because of their operands.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PassSummary:
     seconds_as_is: float | None
     seconds_chosen: float | None
     calls: int
+    refused: int = 0
 
     @property
     def rare(self) -> bool:
@@ -168,7 +170,8 @@ def _evidence(override: Override, counts: Mapping[Any, int]) -> _Evidence:
         rows.append(row)
         trials = tried[row.problem]
         if row.seconds_as_is is not None and row.seconds_chosen is not None:
-            saved += max(0, row.calls - len(trials)) * (row.seconds_as_is - row.seconds_chosen)
+            settled = max(0, row.calls - len(trials) - row.refused)
+            saved += settled * (row.seconds_as_is - row.seconds_chosen)
     return _Evidence(tuple(rows), saved, tuning, selector.trials)
 
 
@@ -182,6 +185,7 @@ def _row(name: str, problem: ProblemReport, calls: Mapping[str, int]) -> PassSum
         seconds[_AS_IS],
         chosen,
         calls.get(problem.problem, 0),
+        problem.refused_calls,
     )
 
 

@@ -163,7 +163,7 @@ def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) ->
     yield f'<td data-label="chosen"><details><summary>{escape(chosen_text(row))}{marks}</summary>'
     if row.places:
         yield f'<p class="soft">{escape(", ".join(row.places))}</p>'
-    for note in (row.remark, row.why, row.drift):
+    for note in (row.remark, row.why, row.drift, row.refusals):
         if note is not None:
             yield f"<p>{escape(note)}</p>"
     problem = problems[row.key]

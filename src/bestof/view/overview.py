@@ -100,7 +100,7 @@ def _numbers(row: Row) -> tuple[str, ...]:
 def _marks(row: Row, notes: dict[str, int]) -> str:
     """Return the numbers of a row's footnotes, and add those to `notes` that are new."""
     marks = ""
-    for note in (row.remark, row.drift):
+    for note in (row.remark, row.drift, row.refusals):
         if note is not None and (note in notes or len(notes) < _FOOTNOTES):
             marks += f" [{notes.setdefault(note, len(notes) + 1)}]"
     return marks

@@ -31,7 +31,7 @@ WORDS = (
     ),
     ("spread", "half the distance between the quartiles of the trials"),
     ("gain", "before divided by after"),
-    ("saved", "calls times (before - after)"),
+    ("saved", "calls times (before - after), without refused ones"),
     ("tuning", "what trials took beyond the time of the chosen alternative"),
     ("net", "saved, less tuning"),
     ("chosen", "the decision; of a layer that is trained: forward, input and weight gradient"),
@@ -47,6 +47,7 @@ WORDS = (
     ("left out", "could run, and was not tried; the reason follows"),
     ("not applicable", "cannot compute this problem, or not at the chosen level of accuracy"),
     ("disqualified", "raised an error, or returned a wrong result; the reason follows"),
+    ("refused", "left to the first alternative because of the call's operands: saves nothing"),
     ("drift", "the chosen alternative had become slower, and bestof chose anew"),
 )
 """The words of reports, and what they mean."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +107,17 @@ def test_settled_calls_save_and_trials_do_not() -> None:
     got = of_forward(forward, calls=14)
     row = PassSummary("forward", CONVOLUTION.canonical(), "im2row", 5.0, 2.0, 14)
     assert got == Summary(1, (row,), seconds_saved=30.0, seconds_tuning=6.0, trials=4)
+
+
+def test_refused_calls_save_nothing() -> None:
+    seconds: dict[str, float | None] = {"as is": 5.0, "winograd": 2.0}
+    forward = selector("convolution forward", [(CONVOLUTION, "winograd", seconds)], [], 0.0)
+    report = forward.report()
+    (problem,) = report.problems
+    refused = replace(report, problems=(replace(problem, refused_calls=4),))
+    forward.report = lambda: refused
+    got = of_forward(forward, calls=14)
+    assert (got.seconds_saved, got.passes[0].refused) == (30.0, 4)
 
 
 def test_an_unsettled_problem_saves_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,24 @@ def test_calls_are_those_of_the_problem_itself() -> None:
     outer = SelectorReport("layer", 2, (layer("a", ("pass", "a"), ("pass", "b")),))
     (row,) = overview(Report((outer, inner)))
     assert (row.calls, row.saved) == (18, pytest.approx(18 * 0.3))
+
+
+def test_refused_calls_save_nothing() -> None:
+    apart = layer("a", ("pass", "a"), ("pass", "b"))
+    first = replace(timed("a", 0.4, 0.3, 20, "conv1"), refused_calls=5)
+    second = replace(timed("b", 0.4, 0.2, 90), refused_calls=60)  # met outside of the layer, too
+    report = Report(
+        (SelectorReport("layer", 2, (apart,)), SelectorReport("pass", 1, (first, second)))
+    )
+    (row,) = overview(report)
+    assert row.saved == pytest.approx(18 * 0.3 - 5 * 0.1 - 18 * 0.2)
+    assert net(report).saved == row.saved
+    words = "fast refused 5 of 20 calls because of their operands; as is answered them"
+    assert first.refusals == words
+    assert f"  {words}" in str(first).splitlines()
+    for form in ("text", "html"):
+        assert words in " ".join(view.render(report, form).split())
+    assert overview(report_from_dict(report.to_dict())) == (row,)
 
 
 def test_an_unsettled_row_has_no_settled_calls() -> None:

@@ -46,4 +46,5 @@ def _both(one: ProblemReport, other: ProblemReport) -> ProblemReport:
         leading,
         settled_calls=one.settled_calls + other.settled_calls,
         places=tuple(dict.fromkeys((*one.places, *other.places))),
+        refused_calls=one.refused_calls + other.refused_calls,
     )

@@ -19,8 +19,9 @@ class Row:
     model. `chosen` names the alternative, and `inside` what was chosen inside it. `before` and
     `after` are seconds of a call by the first alternative and by the chosen one (unsettled: by the
     leader), None if unknown. `calls` are those that the decision answered. `remark` says why a
-    faster alternative was not chosen, `why` why there is no decision, and `drift` why the last race
-    was run again; None if there is no need.
+    faster alternative was not chosen, `why` why there is no decision, `drift` why the last race
+    was run again, and `refusals` how many calls the chosen alternative left to the first one; None
+    if there is no need. `unsaved` are the seconds that these calls would have saved.
     """
 
     key: _Key
@@ -34,6 +35,8 @@ class Row:
     remark: str | None
     why: str | None
     drift: str | None = None
+    refusals: str | None = None
+    unsaved: float = 0.0
 
     @property
     def gain(self) -> float | None:
@@ -45,7 +48,7 @@ class Row:
         """Seconds that the decision saved in its calls; negative if an order costs time."""
         if self.chosen is None or self.before is None or self.after is None:
             return 0.0
-        return self.calls * (self.before - self.after)
+        return self.calls * (self.before - self.after) - self.unsaved
 
     @property
     def weight(self) -> float:
@@ -100,8 +103,9 @@ def problems_of(report: Report) -> dict[_Key, ProblemReport]:
                 found[key] = problem
                 continue
             calls = known.settled_calls + problem.settled_calls
+            refused = known.refused_calls + problem.refused_calls
             places = tuple(dict.fromkeys((*known.places, *problem.places)))
-            found[key] = replace(known, settled_calls=calls, places=places)
+            found[key] = replace(known, settled_calls=calls, places=places, refused_calls=refused)
     return found
 
 
@@ -134,6 +138,7 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
     # Modules that share a problem inside need not share this one.
     places = problem.places or tuple(place for one in below for place in one.places)
     drifts = [race for one in (problem, *inside) for race in one.history]
+    refusing = [one for one in (problem, *inside) if one.refused_calls]
     return Row(
         key,
         tuple(dict.fromkeys(places)),
@@ -146,6 +151,8 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
         problem.remark,
         problem.why,
         str(drifts[-1]) if drifts else None,
+        "; ".join(one.refusals or "" for one in refusing) or None,
+        sum(min(one.refused_calls, problem.settled_calls) * one.gain for one in refusing),
     )
 
 

@@ -26,11 +26,13 @@ class Met(NamedTuple):
     """How often a program met a problem, and where.
 
     `calls` counts those that native code answered too. `places` are names of what called, such as
-    the modules of a model.
+    the modules of a model. `refused` calls were left to the first alternative by another one, which
+    does not compute operands like theirs.
     """
 
     calls: int
     places: tuple[str, ...] = ()
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class ProblemReport:
     become slower or faster. `noisy` says that another alternative may be faster, as far as the
     samples tell; the next run then verifies the decision early. `why` says why there is no
     decision, if waiting alone will not bring one. `settled_calls` counts the calls that the
-    decision has answered, and `places` names what called; 0 and empty if they are unknown.
+    decision has answered, and `places` names what called; 0 and empty if they are unknown. Of these
+    calls, the chosen alternative left `refused_calls` to the first one because of their operands.
     """
 
     problem: str
@@ -103,6 +106,7 @@ class ProblemReport:
     why: str | None = None
     settled_calls: int = 0
     places: tuple[str, ...] = ()
+    refused_calls: int = 0
 
     @property
     def first(self) -> AlternativeReport | None:
@@ -125,6 +129,21 @@ class ProblemReport:
         """Seconds that the decision saves in one call; 0 if a time is unknown."""
         after = None if self.chosen is None else self.chosen.seconds
         return 0.0 if self.before is None or after is None else self.before - after
+
+    @property
+    def saved(self) -> float:
+        """Seconds that the decision saved in its calls; refused ones save nothing."""
+        return (self.settled_calls - self.refused_calls) * self.gain
+
+    @property
+    def refusals(self) -> str | None:
+        """How many calls the chosen alternative refused; None if it refused none."""
+        if not self.refused_calls:
+            return None
+        return (
+            f"{self.decision} refused {self.refused_calls:,} of {self.settled_calls:,} calls "
+            f"because of their operands; {self.alternatives[0].name} answered them"
+        )
 
     @property
     def remark(self) -> str | None:
@@ -159,6 +178,8 @@ class ProblemReport:
             yield f"{self.problem}: {self.decision} ({self.source}{noisy})"
             if self.remark is not None:
                 yield f"  {self.remark}"
+            if self.refusals is not None:
+                yield f"  {self.refusals}"
         else:
             yield f"{self.problem}: unsettled{f', {self.why}' if self.why else ''}"
         width = max(len(alternative.name) for alternative in self.alternatives)

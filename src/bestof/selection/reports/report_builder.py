@@ -144,9 +144,9 @@ def report_selector(
         ]
     else:
         problems = [
-            _met(one, met.get(key, Met(0))) for key, one in zip(keys, problems, strict=True)
+            with_calls(one, met.get(key, Met(0))) for key, one in zip(keys, problems, strict=True)
         ]
-        saved = sum(one.settled_calls * one.gain for one in problems)
+        saved = sum(one.saved for one in problems)
         savings = Savings(sum(one.settled_calls for one in problems), saved)
     lost = price.loss_seconds + sum(map(_lost, open_ones.values()))
     return SelectorReport(
@@ -154,13 +154,18 @@ def report_selector(
     )
 
 
-def _met(problem: ProblemReport, met: Met) -> ProblemReport:
+def with_calls(problem: ProblemReport, met: Met) -> ProblemReport:
     """Return the problem with the calls that its decision answered, and where they came from."""
     trials = 0
     if problem.source == "measured":  # others were tried by earlier processes
         trials = sum(one.trials for one in problem.alternatives)
     settled = max(0, met.calls - trials) if problem.settled else 0
-    return replace(problem, settled_calls=settled, places=met.places)
+    return replace(
+        problem,
+        settled_calls=settled,
+        places=met.places,
+        refused_calls=min(met.refused, settled),
+    )
 
 
 def _lost(tuning: Tuning) -> float:

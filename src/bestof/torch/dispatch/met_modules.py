@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
@@ -187,9 +187,12 @@ def _nodes(last: Any, ends: set[Any]) -> Iterator[Any]:
 MET_MODULES = MetModules()
 
 
-def met(counts: CallCounts[Key]) -> dict[Key, Met]:
-    """Return how often each problem was met, and the names of the modules that met it."""
+def met(counts: CallCounts[Key], refused: Callable[[Key], int] = lambda _: 0) -> dict[Key, Met]:
+    """Return how often each problem was met, and the names of the modules that met it.
+
+    refused: how many calls of a problem rows have left to PyTorch's own kernel.
+    """
     return {
-        key: Met(calls, MET_MODULES.texts(tuple(counts.places.get(key, ()))))
+        key: Met(calls, MET_MODULES.texts(tuple(counts.places.get(key, ()))), refused(key))
         for key, calls in counts.totals().items()
     }

@@ -57,7 +57,7 @@ class Override(Replacement):
         self.calls = self._selection.calls
         self.selector = self._selection.selector
         self._selection.listeners.append(self._look_up_again)
-        self.selector.met = partial(met, self.calls)
+        self.selector.met = partial(met, self.calls, self.operation.refused)
 
     @property
     def parts(self) -> tuple[Override, ...]:

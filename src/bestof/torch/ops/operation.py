@@ -147,6 +147,13 @@ class Operation(ABC, Generic[P]):
         """Return the function that tells that a row is not to be tried; see Alternative."""
         return None
 
+    def refused(self, _problem: Any) -> int:
+        """Return how many calls rows have left to PyTorch's own kernel because of their operands.
+
+        They are counted if a row has a `reach` beyond its own results.
+        """
+        return 0
+
     def unpromising(self, _row: Row[P], _problem: P) -> str:
         """Return in words why a row that is not promising is left out, for reports."""
         return "estimated slower"

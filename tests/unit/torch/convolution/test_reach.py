@@ -233,6 +233,30 @@ def test_a_settled_call_in_cpp_looks_too(fault: str, last: bool) -> None:
             torch.testing.assert_close(torch.conv2d(x, weight, padding=1), usual)
 
 
+def test_calls_that_a_row_refuses_are_counted_and_save_nothing() -> None:
+    x, weight = random(1, 32, 24, 24), random(32, 32, 3, 3, seed=1)
+    faulty = x.clone()
+    faulty[0, 3, 12, 12] = 1e9
+    use_policy(Order("native winograd4"))
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    with torch.no_grad():
+        for _ in range(40):
+            torch.conv2d(x, weight, padding=1)
+        for _ in range(7):
+            torch.conv2d(faulty, weight, padding=1)
+    forward = override.layer.forward_pass
+    (problem,) = forward.report().problems
+    assert problem.refused_calls == 7
+    assert problem.settled_calls > 7
+    (row,) = integration.summary().passes
+    assert (row.refused, row.calls) == (7, 47)
+    (met,) = forward.met()  # type: ignore[misc]  # the override tells
+    told = str(forward.explain(met, x, weight, None))
+    assert "native winograd4 refused 7 of " in told
+
+
 class Block(nn.Module):
     """Two convolutions; the second one adds what the first one read."""
 

@@ -39,6 +39,7 @@ from bestof.torch.ops.convolution.originals import Originals, originals
 from bestof.torch.ops.convolution.overruns import Overruns
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import sums
+from bestof.torch.ops.convolution.refused import Refused
 from bestof.torch.ops.convolution.table import rows_of
 from bestof.torch.ops.dtypes import own
 from bestof.torch.ops.onednn import sums_in_float32
@@ -76,6 +77,7 @@ class Conv2dPass(Operation[ConvProblem]):
         by_python = [row.name for row in self.rows[1:] if row.compiled is None]
         self.race = replace(RACE, handicaps=tuple((name, seconds) for name in by_python))
         self._overruns = Overruns(self.estimates)
+        self._refused = Refused()
 
     @property
     def label(self) -> str:
@@ -84,7 +86,7 @@ class Conv2dPass(Operation[ConvProblem]):
 
     def original(self, _kernels: Sequence[Any]) -> Originals:
         """Return PyTorch's own kernels of both operators."""
-        return originals(self.device.key)
+        return replace(originals(self.device.key), refused=self._refused)
 
     def arguments(self, _operator: str, _given: tuple[Any, ...]) -> None:
         """Leave plans to their own layers. What those do not take is PyTorch's, bit for bit."""
@@ -102,6 +104,10 @@ class Conv2dPass(Operation[ConvProblem]):
         """Return how far the estimate of a row is above the cheapest one."""
         ratio = _estimates(self, problem)[row.name] / self.cheapest(problem)
         return f"estimated at {ratio:.1f} times the cheapest"
+
+    def refused(self, problem: ConvProblem) -> int:
+        """Return how many calls rows have left to PyTorch's own kernel: an element stood out."""
+        return self._refused.calls(problem)
 
     def listen(self, entry: Entry) -> None:
         """Learn from trials which rows are too slow on similar layers."""

@@ -154,6 +154,7 @@ def forward(
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     if _stands_out(input):
+        originals.refused.count(problem)
         return as_is.forward(originals, problem, input, weight, bias)
     p, q = problem.output_size
     kernel = _weight_spectrum(weight, problem).transpose(1, 2).conj_physical()
@@ -171,6 +172,7 @@ def input_gradient(
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     if _stands_out(grad_output):
+        originals.refused.count(problem)
         return as_is.input_gradient(originals, problem, grad_output, weight)
     _, _, h, w = problem.input_shape
     top, left = problem.padding
@@ -186,6 +188,7 @@ def weight_gradient(
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     if _stands_out(grad_output) or _stands_out(input):
+        originals.refused.count(problem)
         return as_is.weight_gradient(originals, problem, grad_output, input)
     g, (k, c, r, s), (step_h, step_w) = problem.groups, problem.weight_shape, problem.dilation
     outer = _spectrum(grad_output, g, problem).transpose(1, 2).conj_physical()

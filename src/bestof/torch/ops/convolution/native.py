@@ -121,6 +121,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         )
         del x, w  # copies, perhaps; the result is converted into a third
         if not ran:  # an element stands out
+            originals.refused.count(problem)
             return as_is.forward(originals, problem, input, weight, bias)
         return _finished(output, problem)
 
@@ -170,6 +171,7 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
         )
         del grad, other  # as in a forward pass
         if not ran:  # an element stands out
+            originals.refused.count(problem)
             by_pytorch = as_is.input_gradient if of_input else as_is.weight_gradient
             return by_pytorch(originals, problem, grad_output, operand)
         result = _finished(gradient, problem)

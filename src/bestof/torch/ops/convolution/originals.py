@@ -1,13 +1,14 @@
-"""What alternatives use beside their operands: PyTorch's own kernels and packed weights."""
+"""What alternatives use beside their operands: PyTorch's own kernels, packed weights, a count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
+from bestof.torch.ops.convolution.refused import Refused
 from bestof.torch.ops.originals import kernels_of, keys_of
 
 OPERATORS = ("aten::convolution", "aten::convolution_backward")
@@ -24,11 +25,13 @@ class Originals:
         transposed, output_padding, groups, output_mask) -> (grad_input, grad_weight, grad_bias);
         a gradient that the mask excludes is None
     packed: None if no packed weights are kept
+    refused: counts the calls that alternatives hand on to these kernels
     """
 
     convolution: Callable[..., Any]
     convolution_backward: Callable[..., Any]
     packed: PackedWeightsCache | None = None
+    refused: Refused = field(default_factory=Refused)
 
 
 def originals(key: str = "CPU") -> Originals:
