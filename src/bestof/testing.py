@@ -18,7 +18,7 @@ from bestof.torch.ops.row import Row
 from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.operand_guard import OperandGuard
 from bestof.torch.rows.row_selector import original_of
-from bestof.torch.rows.row_verifier import kind_of
+from bestof.torch.rows.row_verifier import kind_of, wrong_strides
 
 _Arguments = tuple[Any, ...]
 
@@ -190,7 +190,7 @@ def _wrong(operation: Operation[Any], row: Row[Any], arguments: _Arguments) -> l
         return [kind]
     treated = guard.complaint(_results(got))
     wrong = [] if treated is None else [treated]
-    wrong += _wrong_strides(_results(expected), _results(got))
+    wrong += wrong_strides(expected, got)
     if not any(one.numel() for one in _results(expected)):
         return wrong
     right = _in_float64(operation, original, call.problem, call.operands, expected)
@@ -251,16 +251,6 @@ def _in_float64(
         None if one is None else one.to(right.dtype)
         for one, right in zip(found, expected, strict=True)
     )
-
-
-def _wrong_strides(expected: list[Tensor], got: list[Tensor]) -> list[str]:
-    """Return where results lie otherwise than PyTorch's; strides along one element are free."""
-    wrong = []
-    for right, mine in zip(expected, got, strict=True):
-        axes = [axis for axis, size in enumerate(right.shape) if size > 1 and right.numel()]
-        if any(right.stride(axis) != mine.stride(axis) for axis in axes):
-            wrong.append(f"expected strides {right.stride()}; got {mine.stride()}")
-    return wrong
 
 
 def _results(result: Any) -> list[Tensor]:

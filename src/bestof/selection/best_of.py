@@ -251,6 +251,7 @@ class BestOf(PaperInterface, HotPath):
             self._given = given
             self._connect(settings, given["neighbours"], self._knowledge)
             self._list(alternatives, settings)
+        registry.meet_fixed([self])
 
     # Reports and control
 
@@ -349,6 +350,13 @@ class BestOf(PaperInterface, HotPath):
         Return false if the problem is not settled here.
         """
         return self._watch.race_again(problem)
+
+    def give_up(self, problem: Hashable, reason: str) -> bool:
+        """Disqualify the chosen alternative of a problem, which has failed, and search without it.
+
+        Return false if the problem is not settled, or if no other alternative remains.
+        """
+        return self._watch.give_up(problem, reason)
 
     def after_fork(self) -> None:
         """Prepare for a child process: drop what threads of the parent have begun."""

@@ -31,6 +31,13 @@ def ours(pytorch, problem, x):
 def register():
     bt.register("silu", "ours", ours)
 
+def exits():
+    raise SystemExit("no licence")
+
+def half():
+    bt.register("silu", "half", ours)
+    raise OSError("no such library")
+
 def fails():
     raise OSError("no such library")
 """
@@ -85,13 +92,15 @@ def test_a_row_of_a_package_is_chosen(package: Callable[[str], None]) -> None:
     bestof.use_policy("fixed:ours")
     bt.enable()
     F.silu(X)
-    assert len(sys.modules["ours_for_bestof"].calls) == 1
+    assert sys.modules["ours_for_bestof"].calls
 
 
 @pytest.mark.parametrize(
     ("point", "told"),
     [
         ("ours_for_bestof:fails", "OSError: no such library"),
+        ("ours_for_bestof:half", "OSError: no such library"),
+        ("ours_for_bestof:exits", "SystemExit: no licence"),
         ("ours_for_bestof:nothing", "AttributeError: "),
         ("no_such_module:register", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("ours_for_bestof:calls", "TypeError: 'list' object is not callable"),
@@ -106,3 +115,4 @@ def test_one_that_fails_is_told_and_left_out(
         bt.enable()
     assert len(warned) == 1
     assert "ours" in names()
+    assert "half" not in names()

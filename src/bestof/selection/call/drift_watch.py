@@ -68,6 +68,16 @@ class DriftWatch:
             knowledge.journal.deliver()
         return True
 
+    def give_up(self, problem: Hashable, reason: str) -> bool:
+        """Search a settled problem without its winner, which has failed in a call.
+
+        Return false if the problem is not settled here, or if no other alternative remains.
+        """
+        decision, winner = self._knowledge.decisions.get(problem), self._knowledge.winner(problem)
+        if decision is None or winner is None:
+            return False
+        return self._take_out(decision, winner, reason)
+
     def sampled(
         self,
         winner: PythonWinner,
@@ -149,12 +159,15 @@ class DriftWatch:
             self._take_out(decision, winner, f"wrong result: {verdict.wrong}")
         return verdict.answer
 
-    def _take_out(self, decision: Decision, winner: PythonWinner, reason: str) -> None:
-        """Disqualify a winner whose result has become wrong, and search without it."""
+    def _take_out(self, decision: Decision, winner: PythonWinner, reason: str) -> bool:
+        """Disqualify a winner that has become wrong, and search without it.
+
+        Return false if no other alternative remains.
+        """
         knowledge, problem = self._knowledge, decision.problem
         with knowledge.lock:
             if winner is not knowledge.winner(problem):
-                return  # replaced meanwhile
+                return True  # replaced meanwhile
             policy = self.agreed(self._choice.current(), problem, True)
             tuning = new_tuning(
                 problem,
@@ -165,7 +178,7 @@ class DriftWatch:
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
             if not tuning.disqualify(decision.position, reason):
-                return
+                return False
             tuning.candidates[decision.position].circumstances = circumstances()
             tuning.former, tuning.history = None, decision.history
             knowledge.journal.add(DisqualificationEntry(problem, decision.alternative, reason))
@@ -179,6 +192,7 @@ class DriftWatch:
         knowledge.tell()
         if knowledge.journal.undelivered:
             knowledge.journal.deliver()
+        return True
 
     def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
         """Take one sampled time, or drop it if another thread has the lock."""

@@ -129,10 +129,11 @@ def register(selector: Selector) -> None:
         _selectors.add(selector)
     if os.environ.get("BESTOF_FORCE"):
         _forced_met.update(name for name, _ in orders() if name == selector.name)
-    _meet_fixed([selector])
+    meet_fixed([selector])
 
 
-def _meet_fixed(made: list[Selector]) -> None:
+def meet_fixed(made: list[Selector]) -> None:
+    """Note whether any of these selectors has the alternative that the default policy fixes."""
     policy = Defaults.policy
     if always(policy) is not None and any(
         always(policy) in selector.alternative_names for selector in made
@@ -185,7 +186,7 @@ def use_policy(policy: Policy | str | None) -> None:
     """
     Defaults.policy = None if policy is None else parse_any_policy(policy)
     Defaults.fixed_met = False
-    _meet_fixed(selectors())
+    meet_fixed(selectors())
 
 
 def shared_policy() -> Policy | None:

@@ -20,6 +20,7 @@ class OperandGuard:
     def __init__(self, operands: Sequence[Tensor | None]) -> None:
         self._operands = [one for one in operands if one is not None]
         self._versions = [_version(one) for one in self._operands]
+        self._places = [(one.shape, one.stride(), one.storage_offset()) for one in self._operands]
         size = sum(one.numel() * one.element_size() for one in self._operands)
         self._copies: list[Tensor] = []
         if size <= _COPIED_BYTES:
@@ -44,6 +45,10 @@ class OperandGuard:
             before != _version(one)
             for before, one in zip(self._versions, self._operands, strict=True)
         )
+        for place, one in zip(self._places, self._operands, strict=True):
+            if place != (one.shape, one.stride(), one.storage_offset()):
+                one.as_strided_(*place)
+                changed = True
         for copy, one in zip(self._copies, self._operands, strict=False):
             if not _has_same_bits(copy, one):
                 one.copy_(copy)

@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from bestof.selection import Verdict
+from bestof.selection.outside import reraise_from_outside
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import Original
 from bestof.torch.ops.row import Row
-from bestof.torch.rows.row_verifier import RowVerifier
+from bestof.torch.rows.row_verifier import Expected, RowVerifier, memory_of, wrong_strides
 
 
 class OperationVerifier(RowVerifier):
@@ -41,6 +43,33 @@ class OperationVerifier(RowVerifier):
     ) -> tuple[Any, ...]:
         """Return the call with other tensors."""
         return self._operation.replaced(args, operands)
+
+    def judge(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
+    ) -> Verdict:
+        """Return the verdict on a result of a row. A program's own row must also be well made."""
+        found = super().judge(alternative, stage, args, expected, got)
+        if found.wrong is None and found.tells and self._rows[alternative].registered:
+            wrong = self._wrong_make(alternative, stage, args, expected, got)
+            if wrong is not None:
+                return Verdict(self.answer(expected), wrong)
+        return found
+
+    def _wrong_make(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
+    ) -> str | None:
+        """Return whether results lie otherwise than PyTorch's, or where the next call writes."""
+        strides = wrong_strides(expected.result, got)
+        if strides:
+            return strides[0]
+        try:
+            again = self.run(alternative, stage, args)
+        except Exception as error:
+            reraise_from_outside()
+            return f"a second call raised {type(error).__name__}: {error}"
+        if not memory_of(got).isdisjoint(memory_of(again)):
+            return "a second call overwrites the results of the first"
+        return None
 
     def compare(
         self, alternative: str, _stage: int, args: tuple[Any, ...], expected: Any, got: Any

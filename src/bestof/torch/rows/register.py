@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any
 
 import torch
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
+from bestof.selection.outside import reraise_from_outside
 from bestof.torch.ops import table
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import Dtypes, name_of, own
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
+from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.row_selector import renew_selector
 
 Bound = float | ErrorBound | Callable[[Any], float | ErrorBound]
 
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def register(
@@ -91,7 +93,7 @@ def register(
                 raise InvalidArgument(
                     f"{where}: the operation has a row {one!r}; take another name, or unregister it"
                 )
-        _take_rows(found, (*found.rows, *rows))
+        take_rows(found, (*found.rows, *rows))
 
 
 def unregister(operation: str, name: str) -> None:
@@ -108,12 +110,21 @@ def unregister(operation: str, name: str) -> None:
             names = dict.fromkeys(one.registered for one in found.rows if one.registered)
             listed = ", ".join(map(repr, names)) or "none"
             raise InvalidArgument(f"{where}: there is no such row; registered are {listed}")
-        _take_rows(found, rows)
+        take_rows(found, rows)
 
 
-def _take_rows(operation: Operation[Any], rows: tuple[Row[Any], ...]) -> None:
-    operation.take_rows(rows)
-    renew_selector(operation)
+def take_rows(operation: Operation[Any], rows: tuple[Row[Any], ...]) -> None:
+    """Let an operation and its selector have these rows from now on."""
+    if rows == operation.rows:
+        return
+    before = operation.rows
+    try:
+        operation.take_rows(rows)
+        renew_selector(operation)
+    except BaseException:  # an interrupt, say: all of it or nothing
+        operation.take_rows(before)
+        renew_selector(operation)
+        raise
 
 
 def _with(
@@ -138,9 +149,11 @@ def _unrecorded(function: Callable[..., Any], *given: Any, **keywords: Any) -> A
 
 
 def _check_name(where: str, name: object) -> None:
-    if not isinstance(name, str) or not name.strip() or "," in name:
+    is_text = isinstance(name, str) and name.strip() == name and name.isprintable()
+    if not is_text or not name or "," in name:  # type: ignore[operator]  # a text
         raise InvalidArgument(
-            f"{where}: name: expected a text without commas, at which BESTOF_FORCE is split"
+            f"{where}: name: expected a text without commas, at which BESTOF_FORCE is split, "
+            "without blanks around it, and on one line"
         )
 
 
@@ -158,18 +171,36 @@ def _bound(where: str, bound: Bound | None) -> Callable[[Any], ErrorBound] | Non
     if bound is None:
         return None
     if callable(bound):
-        return lambda problem: _of_number(bound(problem))
-    is_number = isinstance(bound, int | float) and bound > 0
-    if not is_number and not isinstance(bound, ErrorBound):
+        return partial(_asked_bound, bound)
+    found = _bound_of(bound)
+    if found is None:
         raise InvalidArgument(
             f"{where}: bound: expected a number above 0, or a function of a problem; got {bound!r}"
         )
-    found = _of_number(bound)
     return lambda _problem: found
 
 
-def _of_number(bound: float | ErrorBound) -> ErrorBound:
-    return bound if isinstance(bound, ErrorBound) else ErrorBound(float(bound), float(bound))
+def _asked_bound(bound: Callable[[Any], Any], problem: Any) -> ErrorBound:
+    """Return the bound for a problem. Raises InvalidArgument if the function gives none."""
+    try:
+        given = bound(problem)
+    except Exception as error:
+        reraise_from_outside()
+        raise InvalidArgument(f"its `bound` raised {type(error).__name__}: {error}") from error
+    found = _bound_of(given)
+    if found is None:
+        raise InvalidArgument(f"its `bound` must return a number above 0; it returned {given!r}")
+    return found
+
+
+def _bound_of(given: object) -> ErrorBound | None:
+    """Return the bound that a program gave; None if it is none."""
+    if isinstance(given, ErrorBound):
+        return given
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not 0 < given < inf:  # type: ignore[operator]  # a number
+        return None
+    return ErrorBound(float(given), float(given))  # type: ignore[arg-type]  # as above
 
 
 def _combinations(
@@ -186,6 +217,8 @@ def _combinations(
                 f"{where}: grid: expected a list of values for each keyword; got {values!r} for "
                 f"{name!r}"
             )
+        if len({str(one) for one in values}) < len(values):
+            raise InvalidArgument(f"{where}: grid: {name!r} has a value twice: {values!r}")
     found = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     try:
         inspect.signature(function).bind_partial(**found[0])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
+from bestof.selection.trials.circumstances import raised
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.device import CPU
 from bestof.torch.ops.operation import Operation
@@ -17,6 +18,7 @@ from bestof.torch.ops.originals import kernels_of
 from bestof.torch.ops.row import Row
 from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
+from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.left_out import LeftOut
 from bestof.torch.rows.offer import offered
@@ -49,7 +51,7 @@ class RowSelector:
         self.calls: CallCounts[Any] = CallCounts()
         self.verifier = OperationVerifier(operation, self.original, self.rows)
         self.listeners: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._offered = offered(operation)
         self.selector = BestOf(
             operation.name,
@@ -86,7 +88,7 @@ class RowSelector:
         return [
             Alternative(
                 row.name,
-                partial(row.function, self.original),
+                self._function(row),
                 (*DEPENDS, *operation.device.depends()),
                 supports=row.can_run,
                 hopeless=None if is_order else operation.hopeless(row),
@@ -95,6 +97,12 @@ class RowSelector:
             )
             for row in rows
         ]
+
+    def _function(self, row: Row[Any]) -> Callable[..., Any]:
+        if not row.registered:
+            return partial(row.function, self.original)
+        # Identities of alternatives are read from partials: the function must be an argument.
+        return partial(_by_program, self, row.name, row.function, self.original)
 
     def _race(self) -> Race:
         """Return how rows are compared. Python runs registered ones, which costs each call."""
@@ -120,6 +128,25 @@ class RowSelector:
             is_measured = self.operation.device is CPU and entry.source == "measured"
             if is_measured and self.operation.operand_bytes(entry.problem) >= _LARGE_BYTES:
                 hand_back_unused()
+
+
+def _by_program(
+    rows: RowSelector,
+    name: str,
+    function: Callable[..., Any],
+    original: Any,
+    problem: Any,
+    *operands: Any,
+) -> Any:
+    """Run a program's own row. If it raises in a settled call, PyTorch's own kernel answers."""
+    try:
+        return function(original, problem, *operands)
+    except Exception as error:
+        reraise_from_outside()
+        selector = rows.selector
+        if selector.chosen(problem) != name or not selector.give_up(problem, raised(error)):
+            raise
+        return rows.operation.rows[0].function(original, problem, *operands)
 
 
 def renew_selector(operation: Operation[Any]) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from bestof.errors import InvalidArgument
 from bestof.selection import Verdict, Verifier
 from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.cuda.events import is_capturing
@@ -94,6 +96,8 @@ class RowVerifier(Verifier):
                 by_pytorch = self.run(self._first, stage, numbers)
                 by_row = self.run(alternative, stage, numbers)
                 found = self.compare(alternative, stage, numbers, by_pytorch, by_row)
+        except InvalidArgument as error:  # of the bound that a program gave
+            return Verdict(self.answer(expected), str(error))
         except (RuntimeError, MemoryError):  # memory is short: the next result is compared
             reraise_from_outside()
             return Verdict(right, tells=False)
@@ -133,9 +137,17 @@ def kind_of(expected: Any, got: Any) -> str | None:
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
             return f"expected a tensor; got {type(got).__name__}"
-        mine = (got.dtype, got.device, tuple(got.shape))
-        theirs = (expected.dtype, expected.device, tuple(expected.shape))
-        return None if mine == theirs else f"expected {_words(expected)}; got {_words(got)}"
+        mine = (got.dtype, got.device, got.layout, tuple(got.shape))
+        theirs = (expected.dtype, expected.device, expected.layout, tuple(expected.shape))
+        if mine != theirs:
+            return f"expected {_words(expected)}; got {_words(got)}"
+        if type(got) is not type(expected):
+            return f"expected a {type(expected).__name__}; got a {type(got).__name__}"
+        if got.requires_grad and not expected.requires_grad:
+            return "the result wants a gradient; detach it"
+        if got.is_inference() and not expected.is_inference():
+            return "the result was made in inference mode"
+        return None
     if not isinstance(got, tuple | list) or len(got) != len(expected):
         return f"expected {len(expected)} results; got {type(got).__name__}"
     for one, other in zip(expected, got, strict=True):
@@ -147,5 +159,26 @@ def kind_of(expected: Any, got: Any) -> str | None:
     return None
 
 
+def memory_of(result: Any) -> set[int]:
+    """Return the addresses of the memory that results lie in."""
+    found = [one for one in _tensors(result) if one is not None and one.numel()]
+    return {one.untyped_storage().data_ptr() for one in found}
+
+
+def wrong_strides(expected: Any, got: Any) -> list[str]:
+    """Return where results lie otherwise than PyTorch's; strides along one element are free."""
+    wrong = []
+    for right, mine in zip(_tensors(expected), _tensors(got), strict=True):
+        if right is None or mine is None:
+            continue
+        axes = [axis for axis, size in enumerate(right.shape) if size > 1 and right.numel()]
+        if any(right.stride(axis) != mine.stride(axis) for axis in axes):
+            wrong.append(f"expected strides {right.stride()}; got {mine.stride()}")
+    return wrong
+
+
 def _words(one: Tensor | None) -> str:
-    return "nothing" if one is None else f"{one.dtype} {tuple(one.shape)} on {one.device}"
+    if one is None:
+        return "nothing"
+    layout = "" if one.layout is torch.strided else f" {str(one.layout).removeprefix('torch.')}"
+    return f"{one.dtype}{layout} {tuple(one.shape)} on {one.device}"
