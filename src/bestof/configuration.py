@@ -37,7 +37,8 @@ class Configuration:
         file whose decisions are taken, and nothing else; None for none. tuning_range: the steps
         [start, stop) in which alternatives are tried; None for all. live_checks: whether results of
         settled calls are compared with PyTorch's now and then. budget: the share of the time that
-        trials may cost; None for no bound.
+        trials may cost; None for no bound. memory_mib: the most MiB for scratch, packed weights and
+        kept matrices together; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors. It is off
@@ -64,6 +65,7 @@ class Configuration:
     skip_modules: tuple[str, ...] = ()
     live_checks: bool = True
     budget: float | None = 0.05
+    memory_mib: int | None = None
     keep_freed: bool = True
     fit_threads: bool = True
     watch_neighbours: bool = False
@@ -196,6 +198,15 @@ def _parse_size(value: object, where: str) -> int:
     return value  # type: ignore[return-value]
 
 
+def _parse_memory(value: object, where: str) -> int | None:
+    if value is not None and not _is_count(value):
+        raise InvalidArgument(
+            f"{where}: expected a whole number of MiB, 0 or more, or null for no bound; got "
+            f"{value!r}"
+        )
+    return value  # type: ignore[return-value]  # checked by _is_count
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -269,6 +280,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "skip_modules": _parse_names,
         "live_checks": _parse_switch,
         "budget": parse_share,
+        "memory_mib": _parse_memory,
     },
     "memory": {"keep_freed": _parse_switch},
     "threads": {"fit": _parse_switch, "neighbours": _parse_switch},

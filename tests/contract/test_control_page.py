@@ -55,4 +55,4 @@ def test_the_commands_print_what_the_page_says(tmp_path: Path) -> None:
 def test_the_programs_run_as_they_stand(tmp_path: Path, number: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAMS[number])
     assert run("python program.py", tmp_path) == ("", "True 5 0\n")[number]
-    assert len(PROGRAMS) == 4  # those of live checks and budgets have a test of their own
+    assert len(PROGRAMS) == 5  # those of live checks, budgets and memory have a test of their own

@@ -34,6 +34,19 @@ class LoweredThreads(Protocol):
     def limit(self) -> str: ...
 
 
+class Held(Protocol):
+    """Bytes beside operands and results, and the most that they may be together."""
+
+    @property
+    def scratch(self) -> int: ...
+    @property
+    def weights(self) -> int: ...
+    @property
+    def matrices(self) -> int: ...
+    @property
+    def limit(self) -> int | None: ...
+
+
 class TorchSummary(Protocol):
     """What `bestof.torch.summary()` returns."""
 
@@ -43,6 +56,8 @@ class TorchSummary(Protocol):
     def left_out(self) -> Sequence[tuple[str, str]]: ...
     @property
     def threads(self) -> LoweredThreads | None: ...
+    @property
+    def held(self) -> Held: ...
 
 
 def summary_of(report: Report) -> tuple[list[str], Store | None]:
@@ -123,11 +138,21 @@ def _facts(
         facts.append(
             ("memory", "freed memory stays in the process; what this saves is not counted")
         )
+    if torch is not None and torch.held.limit is not None:
+        facts.append(("bound", _bound(torch.held, torch.held.limit)))
     if torch is not None and torch.threads is not None:
         lowered = torch.threads
         facts.append(("threads", f"{lowered.now} in place of {lowered.before}: {lowered.limit}"))
     left_out = () if torch is None else torch.left_out
     return [*facts, *(("left out", f"{name} stays PyTorch's own: {why}") for name, why in left_out)]
+
+
+def _bound(held: Held, limit: int) -> str:
+    mib = 2**20
+    return (
+        f"{limit // mib:,} MiB: scratch {held.scratch / mib:,.1f}, packed weights "
+        f"{held.weights / mib:,.1f}, kept matrices {held.matrices / mib:,.1f}"
+    )
 
 
 def _saved(total: Net, run: Run) -> str:

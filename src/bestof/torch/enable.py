@@ -119,10 +119,10 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "cuda": false, "only": ["im2row"], "without": [],
-    "skip_modules": [], "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05},
-    "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours": true}, "dataloader":
-    {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable":
-    true}, "ranks": {"enable": true}}`.
+    "skip_modules": [], "locked": null, "tuning_range": null, "live_checks": true, "budget": 0.05,
+    "memory_mib": null}, "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours":
+    true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]},
+    "layout": {"enable": true}, "ranks": {"enable": true}}`.
     Omitted keys take their defaults. CUDA, neighbours, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
@@ -147,6 +147,8 @@ def set_config(config: ConfigurationLike) -> None:
         PyTorch's optimizers, or the calls of `step`.
     live_checks: compare results of settled calls with PyTorch's, for at most 1 % of the time.
     budget: the share of the time that trials may cost, or None for no bound.
+    memory_mib: the most memory for scratch, packed weights and kept matrices together. A row that
+        needs more in one call is not tried.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
@@ -255,7 +257,7 @@ def _apply(*, threads: bool = False) -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
-        _offer(Offer(wanted.only, wanted.without))
+        _offer(Offer(wanted.only, wanted.without, wanted.memory_mib))
         SKIPPED_MODULES.skip(wanted.skip_modules)
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
         count_steps()

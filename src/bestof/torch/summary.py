@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bestof.html_table import html_table
@@ -17,6 +17,7 @@ from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.overrides import convolution_overrides, operation_overrides
 from bestof.torch.enable import keeps_freed_memory, left_out, lowered_threads
+from bestof.torch.ops.memory_bound import Held, held
 from bestof.torch.ops.search import PATIENCE
 from bestof.torch.process.threads import Lowered
 
@@ -64,6 +65,7 @@ class Summary:
     keeps_freed: whether freed memory stays in the process at present.
     left_out: operations that this PyTorch keeps although they are enabled, each with the reason.
     threads: how PyTorch's threads were lowered to what the process may use; None if they were not.
+    held: the bytes of scratch, packed weights and kept matrices at present, and their bound.
     not_in_lock: problems of a locked run that took PyTorch's own kernel, as they were not recorded.
     """
 
@@ -76,6 +78,7 @@ class Summary:
     left_out: tuple[tuple[str, str], ...] = ()
     threads: Lowered | None = None
     not_in_lock: tuple[str, ...] = ()
+    held: Held = field(default_factory=held)
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: a row for each problem, and what was saved and spent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bestof.cli.summary import summary_lines
 from bestof.selection.reports.report import (
@@ -24,11 +25,22 @@ class Lowered:
     limit: str = "the quota of its control group is 2 processors"
 
 
+class Held(NamedTuple):
+    scratch: int
+    weights: int
+    matrices: int
+    limit: int | None
+
+
+UNBOUND = Held(0, 0, 0, None)
+
+
 @dataclass(frozen=True)
 class Tuned:
     keeps_freed: bool = True
     left_out: tuple[tuple[str, str], ...] = ()
     threads: Lowered | None = None
+    held: Held = UNBOUND
 
 
 def problem(name: str, calls: int = 0, *history: EarlierRace) -> ProblemReport:
@@ -49,6 +61,14 @@ def test_what_is_left_out_is_told() -> None:
     torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
     lines = summary_lines(Report((), RUN), torch, None)
     assert any("product stays PyTorch's own: PyTorch refuses a kernel" in line for line in lines)
+
+
+def test_the_memory_bound_is_told_with_what_is_held() -> None:
+    torch = Tuned(held=Held(3 * 2**20, 2**19, 0, 256 * 2**20))
+    lines = summary_lines(ended(problem("p", 7)), torch, None)
+    assert fact(lines, "bound") == ("256 MiB: scratch 3.0, packed weights 0.5, kept matrices 0.0")
+    unbound = summary_lines(ended(problem("p", 7)), Tuned(), None)
+    assert not any(line.split()[0] == "bound" for line in unbound)
 
 
 def test_lowered_threads_are_told() -> None:

@@ -40,6 +40,8 @@ class Row(Generic[P]):
     packs: the algorithm for which an operand is packed and kept; "" if the row reads all operands.
     shapes: the most problems of a process that it is tried for, because its library keeps a kernel
         for each of them; None if nothing is kept.
+    scratch: the bytes that a call takes beside operands and results, packed copies included; None
+        if it takes few.
     reach: how far one element can reach: the results that read it.
     formerly: the places that the function had in earlier versions of bestof. Their evidence holds.
     registered: the name by which a program has put the row in; "" for those of bestof.
@@ -57,6 +59,7 @@ class Row(Generic[P]):
     compiled: Callable[..., Native | None] | None = None
     packs: str = ""
     shapes: int | None = None
+    scratch: Callable[[P], int] | None = None
     reach: Reach = "own"
     formerly: tuple[str, ...] = ()
     registered: str = ""

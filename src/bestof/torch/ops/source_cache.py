@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from torch import Tensor, UntypedStorage
 
 from bestof.entries import entries
+from bestof.torch.ops.memory_bound import room, watch
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -48,9 +49,13 @@ class SourceCache(Generic[K, V]):
     on a dictionary. If two threads meet, a value may be made twice or lost, which only costs time.
     """
 
+    holds = "weights"
+    """What the values are, for `memory_bound.py`."""
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: dict[K, Kept[V]] = {}
+        watch(self)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -64,6 +69,14 @@ class SourceCache(Generic[K, V]):
         """Forget all entries."""
         self._kept.clear()
 
+    def shrink(self, excess: float) -> None:
+        """Forget the oldest entries, of so many bytes together."""
+        for old, other in entries(self._kept):
+            if excess <= 0:
+                break
+            self._kept.pop(old, None)
+            excess -= other.nbytes
+
     def _find(self, key: K, owner: Owner, stamp: Stamp) -> V | None:
         """Return what has this key if its owner and stamp are the same. Otherwise forget it."""
         found = self._kept.get(key)
@@ -75,7 +88,9 @@ class SourceCache(Generic[K, V]):
     def _keep(
         self, key: K, owner: Owner, stamp: Stamp, value: V, nbytes: int, loan: object = None
     ) -> None:
-        """Keep a value as long as its owner lives. It becomes the youngest.
+        """Keep a value as long as its owner lives, if the memory bound has room for it.
+
+        It becomes the youngest.
 
         nbytes: at most the limit. loan: is kept as long as the entry.
         """
@@ -87,10 +102,7 @@ class SourceCache(Generic[K, V]):
                 kept.pop(key, None)
 
         kept.pop(key, None)
+        if nbytes > room():
+            return
         kept[key] = Kept(weakref.ref(owner, forget), stamp, value, nbytes, loan)
-        excess = self.size - self.limit
-        for old, other in entries(kept):
-            if excess <= 0:
-                break
-            kept.pop(old, None)
-            excess -= other.nbytes
+        self.shrink(self.size - self.limit)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bestof.torch.backends.device import CPU
+from bestof.torch.ops.memory_bound import refusal, reserve
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
 
@@ -11,23 +13,37 @@ from bestof.torch.ops.row import Row
 class LeftOut:
     """Tells why a row is not tried for a problem. It is tried for at most `row.shapes` of them.
 
+    is_order: whether it is tried whatever is thought of its speed, where it has the memory.
+
     The selector asks when it opens a problem, with its lock held.
     """
 
-    def __init__(self, operation: Operation[Any], row: Row[Any]) -> None:
-        self._operation, self._row = operation, row
+    def __init__(self, operation: Operation[Any], row: Row[Any], *, is_order: bool) -> None:
+        self._operation, self._row, self._is_order = operation, row, is_order
         self._problems: set[Any] = set()
 
     def __call__(self, problem: Any) -> str | None:
         """Return why the row is not tried, or None if it is; remember the problem then."""
-        row = self._row
+        row, needed = self._row, scratch_of(self._operation, self._row, problem)
+        too_much = refusal(needed)
+        if too_much is not None:
+            return too_much
+        if self._is_order:
+            reserve(needed)
+            return None
         if not row.promising(problem):
             if row.registered:
                 return "its `promising` says so"
             return self._operation.unpromising(row, problem)
+        reserve(needed)
         if row.shapes is None or problem in self._problems:
             return None
         if len(self._problems) >= row.shapes:
             return f"its library keeps a kernel for each shape, and has {row.shapes}"
         self._problems.add(problem)
         return None
+
+
+def scratch_of(operation: Operation[Any], row: Row[Any], problem: Any) -> int:
+    """Return the bytes that a call takes beside operands and results, on the CPU."""
+    return 0 if row.scratch is None or operation.device is not CPU else row.scratch(problem)

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from bestof.errors import InvalidArgument
 from bestof.selection import BestOf
+from bestof.torch.ops.memory_bound import bound_memory
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
 
@@ -24,10 +25,12 @@ class Offer(NamedTuple):
     only: the rows that stay beside PyTorch's own, wherever they can run, whatever is thought of
         their speed; all if there are none.
     without: rows that are left out, and operations of which PyTorch's own row stays alone.
+    memory_mib: the most MiB for scratch, packed weights and kept matrices; None for no bound.
     """
 
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    memory_mib: int | None = None
 
     def has(self, name: str) -> bool:
         """Return whether a row of this name stays."""
@@ -35,10 +38,11 @@ class Offer(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """The rows of an operation that stay, and whether they are ordered by name."""
+    """The rows of an operation that stay, whether they are ordered by name, and their memory."""
 
     rows: tuple[Row[Any], ...]
     is_order: bool
+    memory_mib: int | None
 
 
 class _Process:
@@ -51,6 +55,7 @@ def make_offer(offer: Offer) -> None:
     if offer == _Process.offer:
         return
     _Process.offer = offer
+    bound_memory(offer.memory_mib)
     for selector in list(_Process.asking):
         selector.choose_among(selector.alternatives)
 
@@ -107,7 +112,7 @@ def offered(operation: Operation[Any]) -> Offered:
     first, *others = operation.rows
     is_out = operation.name in offer.without
     rows = () if is_out else tuple(row for row in others if offer.has(row.name))
-    return Offered((first, *rows), bool(offer.only))
+    return Offered((first, *rows), bool(offer.only), offer.memory_mib)
 
 
 def only_pytorch(operations: Iterable[Operation[Any]], offer: Offer) -> list[str]:

@@ -13,6 +13,7 @@ from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.selection.trials.circumstances import raised
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.device import CPU
+from bestof.torch.ops.memory_bound import reserve
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import kernels_of
 from bestof.torch.ops.row import Row
@@ -20,7 +21,7 @@ from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.call_counts import CallCounts
-from bestof.torch.rows.left_out import LeftOut
+from bestof.torch.rows.left_out import LeftOut, scratch_of
 from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier
 
@@ -83,7 +84,7 @@ class RowSelector:
 
     def _alternatives(self) -> list[Alternative]:
         """Return the offered rows as alternatives; ordered ones are tried wherever they can run."""
-        operation, (rows, is_order) = self.operation, self._offered
+        operation, (rows, is_order, _) = self.operation, self._offered
         self.rows.update((row.name, row) for row in rows)
         return [
             Alternative(
@@ -93,7 +94,7 @@ class RowSelector:
                 supports=row.can_run,
                 hopeless=None if is_order else operation.hopeless(row),
                 formerly=row.formerly,
-                unpromising=None if is_order else LeftOut(operation, row),
+                unpromising=LeftOut(operation, row, is_order=is_order),
             )
             for row in rows
         ]
@@ -124,6 +125,8 @@ class RowSelector:
         for listener in self.listeners:
             listener()
         if isinstance(entry, DecisionEntry):
+            row = self.rows[entry.alternative]
+            reserve(scratch_of(self.operation, row, entry.problem))  # an order did not ask
             self.operation.decided(entry.problem, self.selector.best_name)
             is_measured = self.operation.device is CPU and entry.source == "measured"
             if is_measured and self.operation.operand_bytes(entry.problem) >= _LARGE_BYTES:

@@ -18,7 +18,7 @@ from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution import as_is, im2row, shared_im2row
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction
-from bestof.torch.ops.convolution.group import computes_jointly, shares_im2row
+from bestof.torch.ops.convolution.group import computes_jointly, shares_im2row, too_large
 from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
@@ -264,7 +264,14 @@ class ConvolutionLayer:
             [
                 Alternative(JOINT, joint, self._version, supports=computes_jointly),
                 Alternative(INDEPENDENT, independent, self._version),
-                Alternative(SHARED, shared, self._version, supports=_shares, formerly=formerly),
+                Alternative(
+                    SHARED,
+                    shared,
+                    self._version,
+                    supports=_shares,
+                    formerly=formerly,
+                    unpromising=too_large,
+                ),
             ],
             lambda layer, *_: layer,
             check=LayerVerifier(SHARED, self._originals),

@@ -88,8 +88,12 @@ def supports(problem: ConvProblem) -> bool:
     elements = spectra_elements(problem)
     if problem.groups == 1 and 400 * elements > problem.flops and problem.flops > SMALL:
         return False
-    # Each spectrum exists twice: as transformed, and ordered for the products.
-    return 2 * elements * (16 if problem.dtype == "float64" else 8) <= scratch_limit(problem)
+    return spectra_bytes(problem) <= scratch_limit(problem)
+
+
+def spectra_bytes(problem: ConvProblem) -> int:
+    """Return the bytes of the spectra. Each exists twice: as transformed, and as multiplied."""
+    return 2 * spectra_elements(problem) * (16 if problem.dtype == "float64" else 8)
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -209,6 +213,7 @@ def _row(function: Callable[..., Tensor], direction: Direction) -> Pass:
         bound=promise(SPECTRAL, direction),
         estimate=estimate,
         accuracy="float32",
+        scratch=spectra_bytes,
         devices=EVERYWHERE,
         reach="image",
     )

@@ -8,6 +8,7 @@ from bestof.torch.ops.convolution.lowered import matrix_bytes
 from bestof.torch.ops.convolution.passes import FORWARD, PASSES, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.problem import LayerProblem
 from bestof.torch.ops.dtypes import is_rounded
+from bestof.torch.ops.memory_bound import refusal
 
 # A lowered matrix is R S times as large as the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
@@ -32,6 +33,12 @@ def computes_jointly(layer: object) -> bool:
     as_is = sum(one.as_is(problem) for one in PASSES)
     cheapest = sum(one.cheapest(problem) for one in PASSES)
     return as_is <= estimate.JOINT_MARGIN * cheapest
+
+
+def too_large(layer: object) -> str | None:
+    """Return why the lowered matrix of a layer cannot be kept; None if it can."""
+    assert isinstance(layer, LayerProblem)
+    return None if layer.convolution.device else refusal(matrix_bytes(layer.convolution))
 
 
 def shares_im2row(layer: object) -> bool:

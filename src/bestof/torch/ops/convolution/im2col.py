@@ -117,6 +117,7 @@ _row = partial(
     dtypes=WIDE,
     estimate=estimate,
     accuracy="float32",
+    scratch=matrix_bytes,
     devices=EVERYWHERE,
 )
 ROWS: Passes = _row(forward), _row(input_gradient), _row(weight_gradient)

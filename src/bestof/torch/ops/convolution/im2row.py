@@ -108,7 +108,7 @@ def weight_gradient(
     return weight_product(lower(input, problem), grad_output, problem)
 
 
-_row = partial(Row, "im2row", estimate=estimate, accuracy="float32")
+_row = partial(Row, "im2row", estimate=estimate, accuracy="float32", scratch=matrix_bytes)
 ROWS: Passes = (
     _row(forward, supports, dtypes=WIDE),
     _row(input_gradient, supports, dtypes=WIDE),

@@ -47,6 +47,8 @@ class KeptMatrices(SourceCache[Key, _Made]):
     list.
     """
 
+    holds = "matrices"
+
     def __init__(self, limit: int = _LIMIT_BYTES) -> None:
         super().__init__(limit)
         self._passes = 0  # forward passes since the first matrix was kept

@@ -10,13 +10,13 @@ computes the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 
 import torch
 from torch import Tensor
 
-from bestof.kernels import Algorithm, Conv2dPlan, algorithms, conv2d_algorithms, isa
+from bestof.kernels import Algorithm, Conv2dPlan, Promise, algorithms, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.backends.shim import Native, native_convolution
 from bestof.torch.ops import bound
@@ -55,16 +55,35 @@ def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
             or algorithms()[algorithm].emulated  # the same results, but slower than float32
         ):
             return False
-        return algorithm in conv2d_algorithms(
-            nhwc(problem.input_shape),
-            nhwc(problem.weight_shape),
-            stride=problem.stride,
-            padding=problem.padding,
-            dilation=problem.dilation,
-            groups=problem.groups,
-            direction=direction,
-            dtype=_computed_in(algorithm, problem.dtype) if direction == "forward" else "float32",
-        )
+        dtype = _dtype_of(algorithm, direction, problem)
+        return algorithm in _promises(direction, problem, dtype)
+
+    return answer
+
+
+def _dtype_of(algorithm: str, direction: str, problem: ConvProblem) -> str:
+    return _computed_in(algorithm, problem.dtype) if direction == "forward" else "float32"
+
+
+def _promises(direction: str, problem: ConvProblem, dtype: str) -> Mapping[str, Promise]:
+    return conv2d_algorithms(
+        nhwc(problem.input_shape),
+        nhwc(problem.weight_shape),
+        stride=problem.stride,
+        padding=problem.padding,
+        dilation=problem.dilation,
+        groups=problem.groups,
+        direction=direction,
+        dtype=dtype,
+    )
+
+
+def scratch(algorithm: str, direction: str) -> Callable[[ConvProblem], int]:
+    """Return the function from a problem that is supported to the bytes of scratch."""
+
+    def answer(problem: ConvProblem) -> int:
+        found = _promises(direction, problem, _dtype_of(algorithm, direction, problem))
+        return found[algorithm].scratch_bytes
 
     return answer
 
@@ -268,6 +287,7 @@ def _row(algorithm: Algorithm, direction: Direction, dtypes: tuple[Dtypes, ...])
         estimate=(estimate if plain else estimate_in_float32)(name, way),
         accuracy=algorithm.accuracy if plain else "float32",
         compiled=compiled_forward(name) if plain and direction == "forward" else None,
+        scratch=scratch(name, way),
         reach=algorithm.reach,
     )
 
@@ -288,6 +308,7 @@ def _by_bfloat16(label: str, name: str) -> Passes:
         dtypes=(BFLOAT16,),
         bound=promise(DIRECT, "forward"),
         accuracy="float32",
+        scratch=scratch(name, "forward"),
     )
     return row, None, None
 

@@ -11,6 +11,7 @@ from bestof.kernels import PackedWeights, isa, pack_weights
 from bestof.kernels.addresses import packed_address
 from bestof.torch.backends.fingerprint import fingerprint_of
 from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.memory_bound import room
 from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str, int]
@@ -37,7 +38,7 @@ class PackedWeightsCache(SourceCache[Key, PackedWeights]):
         """Return the weights (K, C/g, R, S) packed for `algorithm`.
 
         Returns None for weights that cannot be watched (inference tensors, strides that are not
-        dense) and if the limit is 0.
+        dense), if the limit is 0, and if the memory bound has no room.
         """
         if self.limit <= 0 or weight.is_inference():  # which has no version
             return None
@@ -50,6 +51,8 @@ class PackedWeightsCache(SourceCache[Key, PackedWeights]):
         found = self._find(key, weight.untyped_storage(), stamp)
         if found is not None and found.isa == isa():
             return found
+        if weight.nbytes > room():
+            return None  # else they would be packed at each call
         packed = pack_weights(rows.float().contiguous(), algorithm, groups=groups)
         if packed.nbytes <= self.limit:
             loan = None

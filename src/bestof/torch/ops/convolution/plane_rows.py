@@ -45,6 +45,12 @@ def plane_rows(
                 and operand_bytes(planes) <= scratch_limit(problem_of_volume(problem))
             )
 
+        def scratch(problem: VolumeProblem) -> int:
+            planes = planes_of(problem)
+            assert planes is not None  # it is supported
+            inside = 0 if one.scratch is None else one.scratch(planes)
+            return inside + int(operand_bytes(planes))
+
         def promising(problem: VolumeProblem) -> bool:
             planes = planes_of(problem)
             return planes is not None and one.name in planar.promising(planes)
@@ -56,6 +62,7 @@ def plane_rows(
             promising,
             dtypes=one.dtypes,
             accuracy=one.accuracy,
+            scratch=scratch,
             formerly=_FORMERLY,
         )
 

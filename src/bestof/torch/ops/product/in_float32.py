@@ -28,7 +28,7 @@ def in_float32(name: str, inner: Row[ProductProblem]) -> Row[ProductProblem]:
         result: Tensor = inner.function(originals, _widened(problem), wide, a.float(), b.float())
         return result.to(a.dtype)
 
-    bound = inner.bound
+    bound, scratch = inner.bound, inner.scratch
     return replace(
         inner,
         name=name,
@@ -39,6 +39,7 @@ def in_float32(name: str, inner: Row[ProductProblem]) -> Row[ProductProblem]:
         bound=None if bound is None else lambda problem: bound(_widened(problem)),
         accuracy="float32",
         compiled=None,
+        scratch=None if scratch is None else lambda problem: scratch(_widened(problem)),
     )
 
 

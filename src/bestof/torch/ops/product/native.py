@@ -39,6 +39,7 @@ def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
             bound=bound(name),
             accuracy="relaxed" if promise.algorithm.relaxed else "float32",
             compiled=compiled(name),
+            scratch=scratch(name),
         )
         for name, promise in every.items()
     )
@@ -52,6 +53,7 @@ def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
             accuracy="float32",
             compiled=compiled(name, packed=True),
             packs=name,
+            scratch=scratch(name),
         )
         for name, promise in every.items()
         if promise.packs and not promise.algorithm.relaxed
@@ -65,6 +67,7 @@ def rows(kept: PackedMatrices) -> tuple[Row[ProductProblem], ...]:
             bound=bound(name),
             accuracy="float32",
             compiled=compiled(name),
+            scratch=scratch(name),
         )
         for name, promise in every.items()
         if "bfloat16" in promise.algorithm.dtypes
@@ -83,6 +86,15 @@ def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
         if found is None or found.algorithm.emulated:
             return False
         return problem.m >= found.algorithm.least_rows
+
+    return answer
+
+
+def scratch(algorithm: str) -> Callable[[ProductProblem], int]:
+    """Return the function from a problem to the bytes of scratch, with B packed or not."""
+
+    def answer(problem: ProductProblem) -> int:
+        return matmul_algorithms(*_shapes(problem), dtype=problem.dtype)[algorithm].scratch_bytes
 
     return answer
 

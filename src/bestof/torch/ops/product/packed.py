@@ -9,6 +9,7 @@ from torch import Tensor
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
 from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.memory_bound import room
 from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
@@ -39,7 +40,8 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
         """Return a float32 matrix [K, N] packed for `algorithm`.
 
         Returns None for matrices that cannot be watched (inference tensors, rows or columns with
-        gaps), for those that take more than the limit, and if the limit is 0.
+        gaps), for those that take more than the limit, if the limit is 0, and if the memory bound
+        has no room.
         """
         now = self._fingerprint_of(b)
         if now is None:
@@ -49,6 +51,8 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
         found = self._find(key, b.untyped_storage(), stamp)
         if found is not None and found.isa == isa():
             return found
+        if b.nbytes > room():
+            return None  # else it would be packed at each call
         packed = pack_matrix(b.detach(), algorithm=algorithm)
         if packed.nbytes > self.limit:
             return None
