@@ -10,11 +10,11 @@ from fake_device import FakeDevice
 from fake_program import Program
 
 from bestof import BestOf
-from bestof.errors import InvalidArgument
+from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection import Verdict, Verifier
 from bestof.selection.policies import Race
 from bestof.selection.state.budget import SHARE, Budget
-from bestof.selection.state.registry import Defaults, account_of
+from bestof.selection.state.registry import Defaults, account_of, search_count
 
 TIMES = {"first": 0.05, "slow": 0.2, "fast": 0.03, "other": 0.06}
 
@@ -118,6 +118,36 @@ def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> No
 def test_selectors_of_the_process_share_one_account() -> None:
     assert account_of(time.perf_counter) is Defaults.budget
     assert account_of(time.process_time) is not Defaults.budget
+
+
+def test_calls_that_wait_are_no_sign_that_all_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    account = Budget(lambda: now)
+    account.book(9.0)
+    monkeypatch.setattr(Defaults, "budget", account)
+    slow, fast = (lambda n, _s=s: time.sleep(_s) or n for s in (2e-3, 1e-3))
+    selector = BestOf("it", [("slow", slow), ("fast", fast)], lambda n: n, policy=Race())
+    selector(1)  # the program needs the first trial of a problem
+    before, trials = search_count(), selector.trials
+    for _ in range(3):
+        selector(1)
+        assert selector.trials == trials
+        assert search_count() > before
+        before = search_count()
+    now = 1e9
+    for _ in range(40):
+        selector(1)
+    assert selector.explain(1).decision is not None
+    before = search_count()
+    for _ in range(3):
+        selector(1)
+    assert search_count() == before
+
+
+def test_a_budget_from_outside_that_is_not_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BESTOF_BUDGET", "0.1")
+    with pytest.warns(BestofWarning, match="BESTOF_BUDGET: expected 'off'; got '0.1'"):
+        assert Budget().is_on
 
 
 def test_an_account_is_free_at_first_and_cheap_trials_never_wait() -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from math import inf
 
+from bestof.selection.notice import warn
+
 SHARE = 0.05  # of the time since the first trial, by default
 
 _FREE = 0.1  # seconds that trials may always cost, so that short runs are tuned too
@@ -28,8 +30,15 @@ class Budget:
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.is_on = os.environ.get("BESTOF_BUDGET", "").strip() != "off"
+        asked = os.environ.get("BESTOF_BUDGET", "").strip()
+        self.is_on = asked != "off"
+        if asked not in ("", "off"):
+            warn(
+                f"BESTOF_BUDGET: expected 'off'; got {asked!r}, which has no effect; set another "
+                "share by `BestOf(budget=)` or kernel.budget"
+            )
         self.lost = 0.0  # seconds
+        self.waited = 0  # grows whenever a trial has to wait
         self._clock = clock
         self._began: float | None = None
 
@@ -53,4 +62,7 @@ class Budget:
         if share is None or not self.is_on or cost <= _LONG_WAY:
             return True
         lost = self.lost + cost
-        return lost <= _FREE or lost <= share * self.seconds
+        if lost <= _FREE or lost <= share * self.seconds:
+            return True
+        self.waited += 1
+        return False

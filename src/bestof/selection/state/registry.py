@@ -272,6 +272,15 @@ def trials_of_all() -> int:
         return sum(selector.trials for selector in _selectors)
 
 
+def search_count() -> int:
+    """Return a number that grows with each call in which a search goes on, or waits for its budget.
+
+    If calls do not change it, they are decided. The number of trials does not say so: while a
+    budget is used up, undecided problems make none.
+    """
+    return trials_of_all() + Defaults.budget.waited
+
+
 def _flush_all() -> None:
     for selector in selectors():
         selector.flush()

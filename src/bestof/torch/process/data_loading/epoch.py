@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from bestof.selection.state.registry import trials_of_all
+from bestof.selection.state.registry import search_count
 from bestof.torch.process.data_loading.breakdown import profiled
 from bestof.torch.process.data_loading.computing_threads import ComputingThreads
 from bestof.torch.process.data_loading.room import batch_bytes, private_bytes
@@ -76,7 +76,7 @@ class Epoch:
         times = self._times
         if times is not None:
             if times.batches:  # the request for the first batch was noted when the trial began
-                times.ask(perf_counter(), trials_of_all())
+                times.ask(perf_counter(), search_count())
             if times.complete or (times.batches and self._tuning.over(self._setting, times)):
                 self._end_trial(times)
         batch, samples = self._deliver()
@@ -132,8 +132,8 @@ class Epoch:
     def _begin_trial(self, setting: Setting) -> None:
         left = max(1, self._tuning.bounds.steps - self._tuning.batches)
         most, skipped = most_batches(setting.workers), self._tuning.may_choose(setting)
-        self._times = TrialTimes(setting.workers, min(left, most), skipped, trials_of_all())
-        self._times.ask(perf_counter(), trials_of_all())
+        self._times = TrialTimes(setting.workers, min(left, most), skipped, search_count())
+        self._times.ask(perf_counter(), search_count())
         self._setting = setting
         self._threads.use(setting.threads)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from bestof.selection.state.registry import trials_of_all
+from bestof.selection.state.registry import search_count
 from bestof.torch.process.data_loading.computing_threads import ComputingThreads
 from bestof.torch.process.data_loading.room import batch_bytes
 from bestof.torch.process.data_loading.setting import Setting
@@ -34,7 +34,7 @@ class StreamEpoch:
         self._threads = ComputingThreads()
         self._threads.use(self._setting.threads)
         if self._times is not None:
-            self._times.ask(perf_counter(), trials_of_all())
+            self._times.ask(perf_counter(), search_count())
         tuning.epochs += 1
         self._source = started(loader, self._setting, iterate)
 
@@ -47,7 +47,7 @@ class StreamEpoch:
     def __next__(self) -> Any:
         times = self._times
         if times is not None and times.batches:
-            times.ask(perf_counter(), trials_of_all())
+            times.ask(perf_counter(), search_count())
         try:
             batch = next(self._source)
         except StopIteration:
@@ -76,7 +76,7 @@ class StreamEpoch:
 
     def _begun(self) -> TrialTimes:
         skipped = self._tuning.may_choose(self._setting)
-        return TrialTimes(self._setting.workers, _MOST_NOTED, skipped, trials_of_all())
+        return TrialTimes(self._setting.workers, _MOST_NOTED, skipped, search_count())
 
     def _close(self) -> None:
         self._times = None

@@ -27,7 +27,8 @@ class TrialTimes:
     counts for the cost of an epoch, which starts workers once.
 
     A step in which bestof tries kernels is slower than later ones, and waits for less of its time.
-    So batches up to the last trial of a kernel do not count either, but at most `most_skipped`.
+    So batches up to the last trial of a kernel, or the last that the budget has put off, do not
+    count either, but at most `most_skipped`.
     """
 
     workers: int
@@ -42,7 +43,7 @@ class TrialTimes:
     def ask(self, now: float, kernel_trials: int = 0) -> None:
         """Note that the loop asks for a batch, which ends the time of the previous batch.
 
-        kernel_trials: how many trials of kernels the program has made so far.
+        kernel_trials: how many trials of kernels the program has made so far, or put off.
         """
         self.asked.append(now)
         if kernel_trials != self.kernel_trials and self._ended() <= self.most_skipped:

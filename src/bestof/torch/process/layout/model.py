@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from bestof.selection.policies.paired import judge, speedup
-from bestof.selection.state.registry import trials_of_all
+from bestof.selection.state.registry import search_count
 from bestof.torch.process.layout.known_operators import KnownOperators
 from bestof.torch.process.layout.weights import Weights
 
@@ -135,7 +135,7 @@ class ModelLayout:
         self._turn: list[float] = []
         self._standing: float | None = None  # seconds of the pair's first turn
         self._settling = {False: SETTLING, True: SETTLING}
-        self._trials = -1
+        self._count = -1
 
     def _stepped(self) -> None:
         began, self._began = self._began, None
@@ -161,12 +161,12 @@ class ModelLayout:
         """Take the time of a turn. Choose the layout of the next one."""
         present = self._weights.channels_last
         if self._settling[present] > 0:
-            trials = trials_of_all()
+            count = search_count()
             self._settling[present] -= TURN
-            if trials == self._trials:
+            if count == self._count:
                 self._settling[present] = 0
                 self._to(not present)
-            self._trials = trials
+            self._count = count
             return
         if self._standing is None:
             self._standing = seconds

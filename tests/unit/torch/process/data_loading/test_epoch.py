@@ -355,7 +355,7 @@ def test_the_own_setting_is_judged_once_kernels_are_chosen(
     batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 0
-    monkeypatch.setattr(epoch, "trials_of_all", lambda: min(steps, 30))
+    monkeypatch.setattr(epoch, "search_count", lambda: min(steps, 30))
     loader = DataLoader(Numbers(4 * batches), 4)
     found = arm(loader, Bounds(steps=1000))
     counts = []
@@ -374,7 +374,7 @@ def test_kernels_that_are_chosen_for_ever_do_not_stop_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = 0
-    monkeypatch.setattr(epoch, "trials_of_all", lambda: steps)
+    monkeypatch.setattr(epoch, "search_count", lambda: steps)
     monkeypatch.setattr(tuning, "MOST_CHOOSING", 20)
     loader = DataLoader(Numbers(), 4)
     found = arm(loader, Bounds())
