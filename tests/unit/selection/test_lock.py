@@ -16,6 +16,7 @@ from bestof.errors import BestofWarning, InvalidArgument, StoreError
 from bestof.selection.identity.host import host
 from bestof.selection.state import lock as state
 from bestof.selection.state import registry
+from bestof.selection.store import lock_file
 from bestof.selection.store.lock_file import export_records, import_records
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.record import Evidence, Pin, Record
@@ -194,6 +195,13 @@ def test_what_is_no_lock_is_refused_before_anything_is_changed(
     monkeypatch.setattr(state._Process, "asked", False)
     with pytest.raises(error, match=told):
         selector()
+
+
+def test_a_lock_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_file, "_MOST_CHARACTERS", 1 << 20)
+    with pytest.raises(InvalidArgument, match="'/dev/zero': it has more than 1 million characters"):
+        bestof.use_lock("/dev/zero")
+    assert state.current_lock() is None
 
 
 def test_the_environment_locks_every_selector(

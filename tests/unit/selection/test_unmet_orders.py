@@ -59,6 +59,26 @@ def test_a_fixed_alternative_that_no_selector_has(tmp_path: Path) -> None:
     assert run(tmp_path, policy.format("b")) == ""
 
 
+def test_a_fixed_alternative_that_does_not_apply_is_told_once_with_a_problem(
+    tmp_path: Path,
+) -> None:
+    more = """
+odd = bestof.Alternative("b", abs, supports=lambda n: n % 2)
+early = bestof.BestOf("early", [("a", abs), odd, ("c", abs)], abs)
+bestof.use_policy("fixed:b")
+for n in (1, 2, 2, 3, 4, 6):
+    assert early(n) == n
+assert early.explain(1).decision == "b"
+assert early.explain(2).decision == "a"
+"""
+    told = run(tmp_path, more)
+    assert told.count("BestofWarning") == 1
+    assert (
+        "the policy fixed:b was not obeyed for BestOf('early'), problem 2, and for 2 more: it does "
+        "not apply there; the first alternative that does was taken" in told
+    )
+
+
 def test_a_fixed_alternative_of_a_selector_made_before_is_met(tmp_path: Path) -> None:
     more = """
 early = bestof.BestOf('early', [('c', len)], len)

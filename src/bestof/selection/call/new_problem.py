@@ -153,6 +153,9 @@ class NewProblems:
             )
         if order is not None and self._obey(order, tuning):
             return tuning
+        names, fixed = self._knowledge.names, always(registry.Defaults.policy)
+        if order is None and fixed in names and not tuning.candidates[names.index(fixed)].remains:
+            registry.refuse_fixed(self._knowledge.where(problem))
         if len(remaining) == 1:
             self._knowledge.settle(tuning, remaining[0], "only")
         elif lock is not None:

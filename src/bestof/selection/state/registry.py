@@ -86,6 +86,7 @@ class Defaults:
     """The settings for selectors that have none of their own.
 
     `fixed_met` says whether any selector has the alternative that the default policy fixes.
+    `fixed_refused` are the problems that it cannot compute, in words.
     """
 
     policy: Policy | None = None
@@ -100,6 +101,7 @@ class Defaults:
     ] = []  # A list, not a bool: native code can read its length without the interpreter's lock.
     last_number = -1
     fixed_met = False
+    fixed_refused: ClassVar[dict[str, None]] = {}
 
 
 def account_of(clock: Callable[[], float]) -> Budget:
@@ -111,6 +113,7 @@ _forced_met: set[str] = set()  # the selectors in BESTOF_FORCE that exist or exi
 
 
 _READ_SECONDS_AT_EXIT = 0.5
+_REFUSED_KEPT = 1000  # problems
 _FIRST_ONLY = object()
 _said: set[tuple[str, ...]] = set()  # the messages that are given once per process
 
@@ -175,6 +178,12 @@ def is_news(*what: str) -> bool:
     return news
 
 
+def refuse_fixed(where: str) -> None:
+    """Note a problem that the alternative of a fixed policy cannot compute."""
+    if len(Defaults.fixed_refused) < _REFUSED_KEPT:
+        Defaults.fixed_refused[where] = None
+
+
 def use_policy(policy: Policy | str | None) -> None:
     """Set the policy of every selector that has none of its own.
 
@@ -186,6 +195,7 @@ def use_policy(policy: Policy | str | None) -> None:
     """
     Defaults.policy = None if policy is None else parse_any_policy(policy)
     Defaults.fixed_met = False
+    Defaults.fixed_refused.clear()
     meet_fixed(selectors())
 
 
@@ -306,6 +316,13 @@ def unmet_orders() -> list[str]:
         unmet.append(
             f"the policy fixed:{always(policy)} had no effect: no selector has an alternative of "
             "this name"
+        )
+    refused = list(Defaults.fixed_refused)
+    if refused:
+        more = f", and for {len(refused) - 1} more" if len(refused) > 1 else ""
+        unmet.append(
+            f"the policy fixed:{always(policy)} was not obeyed for {refused[0]}{more}: it does not "
+            "apply there; the first alternative that does was taken"
         )
     unmet += [
         f"the window of steps {one.start_step}-{one.stop_step} had no effect: the program counted "

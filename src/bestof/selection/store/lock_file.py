@@ -19,6 +19,7 @@ from bestof.selection.store.record import Child, Evidence, Pin, Record
 from bestof.selection.store.storable import is_storable, storable
 
 FORMAT = 1
+_MOST_CHARACTERS = 256 << 20  # 400,000 problems; a device such as /dev/zero never ends
 _CLOCKS_DIFFER = 86_400.0  # seconds: a record from further in the future is wrong
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -71,10 +72,16 @@ def read_lock_file(path: str) -> str:
     """Return the text of a lock file. Raises InvalidArgument if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
+            text = file.read(_MOST_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidArgument(f"cannot read the lock file {path!r}: {reason}") from error
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidArgument(
+            f"cannot read the lock file {path!r}: it has more than {_MOST_CHARACTERS >> 20} million "
+            "characters; export fewer selectors"
+        )
+    return text
 
 
 def _read(text: str, take: Callable[[_Field], _T]) -> _T:
