@@ -78,8 +78,8 @@ def read_lock_file(path: str) -> str:
         raise InvalidArgument(f"cannot read the lock file {path!r}: {reason}") from error
     if len(text) > _MOST_CHARACTERS:
         raise InvalidArgument(
-            f"cannot read the lock file {path!r}: it has more than {_MOST_CHARACTERS >> 20} million "
-            "characters; export fewer selectors"
+            f"cannot read the lock file {path!r}: it has more than {_MOST_CHARACTERS >> 20} "
+            "million characters; export fewer selectors"
         )
     return text
 

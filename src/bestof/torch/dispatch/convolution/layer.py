@@ -9,7 +9,10 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, UnlessShared
+from bestof.selection.policies.policy import always
+from bestof.selection.state.forced_choice import orders
 from bestof.selection.state.journal import Entry, TrialEntry
+from bestof.selection.state.registry import Defaults
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.dispatch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
 from bestof.torch.dispatch.convolution.layer_verifier import LayerVerifier
@@ -262,13 +265,13 @@ class ConvolutionLayer:
         made = BestOf(
             name,
             [
-                Alternative(JOINT, joint, self._version, supports=computes_jointly),
+                Alternative(JOINT, joint, self._version, supports=self._may_be_joint),
                 Alternative(INDEPENDENT, independent, self._version),
                 Alternative(
                     SHARED,
                     shared,
                     self._version,
-                    supports=_shares,
+                    supports=self._may_share,
                     formerly=formerly,
                     unpromising=too_large,
                 ),
@@ -282,6 +285,22 @@ class ConvolutionLayer:
             max_searches=SEARCHES,
         )
         return asks(made)
+
+    def _may_be_joint(self, layer: Any) -> bool:
+        return not self._has_order() and computes_jointly(layer)
+
+    def _may_share(self, layer: Any) -> bool:
+        return is_offered(SHARED) and not self._has_order() and shares_im2row(layer)
+
+    def _has_order(self) -> bool:
+        """Return whether an order names a row of a pass. The passes of all layers are apart then.
+
+        PyTorch's own kernels obey `fixed:as is` as a whole, too.
+        """
+        passes, fixed = [one.selector for one in self.parts], always(Defaults.policy)
+        forced = {name for name, _ in orders()}
+        is_fixed = fixed != self._as_is and any(fixed in one.alternative_names for one in passes)
+        return is_fixed or any(one.name in forced for one in passes)
 
     def _drop_kept(self, layer: LayerProblem, input: Tensor) -> None:
         """Drop the matrix of an input, which the present forward pass does not make."""
@@ -395,10 +414,6 @@ class ConvolutionLayer:
             self.input_gradient_calls.count(problem)
             grad_input = self.input_gradient(problem, grad_output, weight)
         return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if mask[2] else None
-
-
-def _shares(layer: Any) -> bool:
-    return is_offered(SHARED) and shares_im2row(layer)
 
 
 def _remember(
