@@ -80,7 +80,7 @@ class NewProblems:
         store may know the answer, or one alternative alone may apply.
         """
         waiting, limit = self._waiting, self._max_searches
-        if waiting is None or limit is None or registry.Defaults.agreement is not None:
+        if waiting is None or limit is None or registry.ranks_agree():
             return None
         searches = self._knowledge.searches() if len(self._knowledge.tunings) >= limit else {}
         if len(searches) < limit:
@@ -300,7 +300,7 @@ class NewProblems:
         if winner is None:
             if tuning.lone is not None:
                 self._knowledge.settle(tuning, tuning.lone, "only")
-            elif registry.Defaults.agreement is None and not self._knowledge.stored.overdue:
+            elif not registry.ranks_agree() and not self._knowledge.stored.overdue:
                 self._share(tuning)
             return
         favour = getattr(tuning.search, "favour", None)
@@ -327,7 +327,7 @@ class NewProblems:
 
     def _may_retry(self) -> bool:
         """Return whether this process may retry alternatives that an earlier one disqualified."""
-        return registry.Defaults.agreement is None and searches_at_any_time(self._choice.current())
+        return not registry.ranks_agree() and searches_at_any_time(self._choice.current())
 
     def _verification(self, tuning: Tuning, record: Record) -> Search | None:
         """Return a search that verifies a stored decision with noisy samples, or None."""

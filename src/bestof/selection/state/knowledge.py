@@ -183,7 +183,7 @@ class Knowledge:
         A trial is taken to cost as much as the fastest one.
         """
         least = tuning.least
-        if least == inf or registry.Defaults.agreement is not None:
+        if least == inf or registry.ranks_agree():
             return True  # the program needs the call; or all ranks of a job try alike
         if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
             least *= 1 + self.comparison

@@ -73,6 +73,10 @@ class AgreeingSelector(Protocol):
 class Agreement(Protocol):
     """Makes all ranks of a job follow one search for each problem."""
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether this process is one of several ranks at present."""
+
     def policy(
         self, selector: AgreeingSelector, problem: Hashable, policy: Policy, reopens: bool = False
     ) -> Policy:
@@ -102,6 +106,14 @@ class Defaults:
     last_number = -1
     fixed_met = False
     fixed_refused: ClassVar[dict[str, None]] = {}
+
+
+def ranks_agree() -> bool:
+    """Return whether this process tries what all ranks of a job try.
+
+    Then nothing that one rank alone knows, such as its budget, may keep it from a trial.
+    """
+    return Defaults.agreement is not None and Defaults.agreement.has_ranks
 
 
 def account_of(clock: Callable[[], float]) -> Budget:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from bestof.selection.state.journal import Entry, TrialEntry
-from bestof.selection.state.registry import Defaults
+from bestof.selection.state.registry import ranks_agree
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.search import COSTLY
 
@@ -70,7 +70,7 @@ class Overruns:
     def is_hopeless(self, name: str, problem: Any) -> bool:
         """Return whether trials of similar layers tell that an alternative is far too slow."""
         rates = self._rates.get((_kind(problem), name))
-        if rates is None or Defaults.agreement is not None:
+        if rates is None or ranks_agree():
             return False
         estimates = self._estimates(problem)
         expected = rates.own * estimates.get(name, 0.0)

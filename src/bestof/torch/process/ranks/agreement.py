@@ -59,6 +59,11 @@ class Agreement:
             itself = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forked(itself))
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether a process group of several ranks is initialized, and this process is in it."""
+        return self._process == os.getpid() and self._find_group() is not None
+
     def policy(
         self, selector: AgreeingSelector, problem: Hashable, policy: Policy, reopens: bool = False
     ) -> Policy:
