@@ -197,6 +197,17 @@ def test_what_is_no_lock_is_refused_before_anything_is_changed(
         selector()
 
 
+def test_a_winner_that_is_given_up_starts_no_search(tmp_path: Path) -> None:
+    bestof.use_lock(str(recorded(tmp_path / "lock", 1)))
+    one = selector()
+    assert [one(1) for _ in range(3)] == ["table"] * 3
+    with pytest.warns(BestofWarning, match="'table' was disqualified: raised OSError"):
+        assert one.give_up(1, "raised OSError")
+    assert [one(1) for _ in range(9)] == ["loop"] * 9
+    assert one.trials == 0
+    assert not one.give_up(2, "it was never met")
+
+
 def test_a_lock_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_file, "_MOST_CHARACTERS", 1 << 20)
     with pytest.raises(InvalidArgument, match="'/dev/zero': it has more than 1 million characters"):

@@ -12,11 +12,13 @@ from bestof.selection.outside import comes_from_outside, reraise_from_outside
 from bestof.selection.passes import NEVER, PythonWinner
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policies.policy import Policy, searches_at_any_time
+from bestof.selection.policies.recorded import Recorded
 from bestof.selection.state import registry
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.earlier_race import EarlierRace
 from bestof.selection.state.journal import DisqualificationEntry, DriftEntry
 from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.lock import current_lock
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.sample_interval import calls_between
 from bestof.selection.state.tuning import new_tuning
@@ -168,7 +170,9 @@ class DriftWatch:
         with knowledge.lock:
             if winner is not knowledge.winner(problem):
                 return True  # replaced meanwhile
-            policy = self.agreed(self._choice.current(), problem, True)
+            policy: Policy = Recorded(())  # a locked run takes the first that remains
+            if current_lock() is None:
+                policy = self.agreed(self._choice.current(), problem, True)
             tuning = new_tuning(
                 problem,
                 *(knowledge.alternatives, knowledge.stages),
