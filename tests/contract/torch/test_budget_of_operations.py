@@ -44,3 +44,12 @@ def test_without_a_bound_they_do_not(account: Budget) -> None:
         F.silu(x)
     assert bt.summary().trials > 2
     assert account.waited == 0
+
+
+def test_a_window_has_none(account: Budget) -> None:
+    bt.enable({"kernel": {"tuning_range": [0, 10]}})
+    x = torch.randn(512, 2048)
+    for _ in range(20):
+        F.silu(x)
+    assert bt.summary().trials > 2
+    assert account.waited == 0

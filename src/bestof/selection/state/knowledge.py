@@ -17,6 +17,7 @@ from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
+from bestof.selection.policies.window import Window
 from bestof.selection.state import registry
 from bestof.selection.state.budget import Budget
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
@@ -185,6 +186,8 @@ class Knowledge:
         least = tuning.least
         if least == inf or registry.ranks_agree():
             return True  # the program needs the call; or all ranks of a job try alike
+        if isinstance(self.choice.current(), Window):
+            return True  # the program has named the steps that may be slow
         if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
             least *= 1 + self.comparison
         return self.budget.allows(self.budget_share, least)
