@@ -101,6 +101,13 @@ def old_in_dropout(c: Tensor, x: Tensor, at: Tensor) -> object:
     return old + 1
 
 
+def named_by_dropout(c: Tensor, x: Tensor, at: Tensor) -> object:
+    same = nn.functional.dropout(c, training=False)
+    c.index_copy_(2, at, x)
+    nn.functional.dropout(c.view(-1), training=False).add_(1)
+    return same * 2
+
+
 def shifted(c: Tensor, x: Tensor, at: Tensor) -> object:
     c[:, :, 1:] = c[:, :, :-1].clone()
     return c * x + at
@@ -143,7 +150,7 @@ def narrow(c: Tensor, x: Tensor, at: Tensor) -> object:
 IN_PLACE = by_index, by_tensor, by_slice, by_layer, accumulated, rolled
 COPIED = (
     *(in_a_part, twice_whole, old_as_output, old_read_later, old_in_dropout, shifted),
-    *(view_before, through_a_view, into_each_other, unread, swapped, narrow),
+    *(named_by_dropout, view_before, through_a_view, into_each_other, unread, swapped, narrow),
 )
 
 
@@ -368,6 +375,25 @@ def test_a_model_that_reshapes_its_input_is_refused(change: Callable[[Tensor], T
     with pytest.raises(TorchError, match="changes the shape or strides of an input"):
         bt.optimize(Function(lambda c: change(c) + 1).eval(), given)
     assert given.shape == cache().shape
+
+
+@pytest.mark.parametrize("name", ["c", "view"])
+def test_a_change_through_a_view_that_no_schema_shows_is_refused(name: str) -> None:
+    def change(c: Tensor) -> Tensor:
+        view = torch.einsum("ij->ji", c)
+        (c if name == "c" else view).add_(1)
+        return view * 2
+
+    with pytest.raises(TorchError, match=r"aten\.einsum.* returns a view .* clone the value first"):
+        bt.optimize(Function(change).eval(), torch.randn(3, 4))
+
+
+def test_a_view_that_no_schema_shows_may_be_taken_after_the_change() -> None:
+    model = Function(lambda c: torch.einsum("ij->ji", c.add_(1)) * 2).eval()
+    planned, eager = torch.ones(3, 4), torch.ones(3, 4)
+    plan = bt.optimize(model, torch.randn(3, 4))
+    assert torch.equal(plan(planned), model(eager))
+    assert torch.equal(planned, eager)
 
 
 def test_a_pure_plan_refuses_a_model_that_changes_its_input() -> None:

@@ -55,7 +55,7 @@ def test_planned_shapes_notice_an_exchanged_module(
         plan(x)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_a_scripted_module_with_parameters_is_planned_and_watched() -> None:
     model = nn.Sequential(nn.Linear(8, 8), torch.jit.script(nn.Linear(8, 8))).eval()
     x = torch.randn(2, 8)
@@ -147,10 +147,10 @@ class Selected(nn.Module):
     [
         lambda x: x.nonzero().sum(),
         lambda x: x[x > 0].relu(),
-        lambda x: torch.combinations(x).sum(1),
+        lambda x: torch.argwhere(x).sum(1),
         lambda x: x * x.sum().item(),
     ],
-    ids=["nonzero", "masked", "combinations", "item"],
+    ids=["nonzero", "masked", "argwhere", "item"],
 )
 def test_shapes_that_depend_on_values_are_refused_in_clear_words(
     select: Callable[[Tensor], Tensor],

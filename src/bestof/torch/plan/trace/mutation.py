@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.trace.graph import fused
@@ -36,6 +37,7 @@ def remove_mutation(graph: Graph) -> bool:
     _drop_grad_modes(graph)
     _refuse_changed_attributes(graph)
     refuse_reshaped_inputs(graph)
+    _resolve_hidden_names(graph)
     inputs = {node: node for node in graph.nodes if node.op == "placeholder"}  # by their last value
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -59,6 +61,44 @@ def remove_mutation(graph: Graph) -> bool:
     for given, value in changed_inputs.items():
         _write_back(graph, given, value)
     return bool(changed_inputs)
+
+
+def _resolve_hidden_names(graph: Graph) -> None:
+    """Drop dropout in evaluation mode, which returns its argument, though no schema says so.
+
+    Other operators that PyTorch composes may return a view, as einsum of one operand does. Raise
+    TorchError if such memory is changed afterwards.
+    """
+    changed: set[int] = set()
+    for node in reversed(graph.nodes):
+        written = changed_argument(node)
+        if written is not None:
+            changed |= _memory(written)
+        elif node.target in _DROPOUTS and node.args[2] is False:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif node.op == "call_function" and aliased_argument(node) is None:
+            given = set().union(*map(_memory, node.all_input_nodes))
+            if _memory(node) & given & changed:
+                raise TorchError(
+                    f"optimize: {node.target} returns a view of a value that the model changes "
+                    "afterwards; a plan cannot follow that: let the model clone the value first"
+                )
+
+
+_DROPOUTS = {
+    *(_aten.dropout.default, _aten.feature_dropout.default),
+    *(_aten.alpha_dropout.default, _aten.feature_alpha_dropout.default),
+}
+
+
+def _memory(node: Node) -> set[int]:
+    """Return what identifies the memory of a node's tensors: their descriptions share it, too."""
+    return {
+        one.untyped_storage()._cdata
+        for one in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided
+    }
 
 
 def _parts(changed: Node) -> list[Node]:
