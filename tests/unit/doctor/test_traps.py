@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import types
 from collections import Counter
@@ -214,6 +216,27 @@ def test_two_runtimes_are_found_in_the_maps(
         (found,) = OpenmpRuntimes().findings(seen())
         assert found.caught
         assert "us in place of" in found.seen
+
+
+def test_the_cure_of_two_runtimes_keeps_pytorchs_threads() -> None:
+    program = (
+        "import torch, sklearn.datasets\n"
+        "from threadpoolctl import ThreadpoolController\n"
+        "from bestof.doctor.seen import Seen\n"
+        "from bestof.doctor.traps.openmp_runtimes import OpenmpRuntimes\n"
+        "from bestof.processors import Room\n"
+        "from bestof.torch.process.openmp import runtimes\n"
+        "torch.set_num_threads(2)\n"
+        "(found,) = OpenmpRuntimes().findings(Seen(2, Room(2, '')))\n"
+        "eval(found.cure.partition(', of the package threadpoolctl')[0])\n"
+        "own, other = runtimes()\n"
+        "left = ThreadpoolController().select(filepath=other).lib_controllers\n"
+        "assert [one.num_threads for one in left] == [1]\n"
+        "assert torch.get_num_threads() == 2\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, env=os.environ | {"OMP_NUM_THREADS": "2"}
+    )
 
 
 def test_half_types_count_only_if_the_program_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:

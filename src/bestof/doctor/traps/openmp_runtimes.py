@@ -11,7 +11,7 @@ from bestof.doctor.seen import Seen
 from bestof.doctor.trap import Trap
 from bestof.torch.process.openmp import empty_region, runtimes
 
-_REGIONS = 200
+_REGIONS, _LONGEST = 200, 0.2  # regions of each runtime, seconds
 
 
 class OpenmpRuntimes(Trap):
@@ -27,17 +27,19 @@ class OpenmpRuntimes(Trap):
         empty = [empty_region(one, seen.threads) for one in found[:2]]
         alone = min(_seconds(empty[:1] * 2) for _ in range(3))
         turns = min(_seconds(empty) for _ in range(3))
-        told = f"{' and '.join(found)} are loaded. Where both compute in turn, a parallel region "
+        told = f"{' and '.join(found)} are loaded. If both compute in turn, a parallel region "
         told += f"takes {turns * 1e6:.1f} us in place of {alone * 1e6:.1f}"
-        first = Path(found[0]).name
-        cure = f"import torch first, and install packages that use {first} too; or limit the "
-        cure += "threads of the other one by threadpoolctl.threadpool_limits(1)"
+        # threadpool_limits(1) would take PyTorch's threads away, too.
+        cure = f"ThreadpoolController().select(filepath={found[1]!r}).limit(limits=1), of the "
+        cure += f"package threadpoolctl; or packages that use {Path(found[0]).name} too"
         return [Finding(self.name, True, None, told, cure)]
 
 
 def _seconds(regions: Sequence[Callable[[], object]]) -> float:
-    began = perf_counter()
-    for _ in range(_REGIONS):
+    began, count = perf_counter(), 0
+    # Beside neighbours, threads that spin make a region take 10 ms.
+    while count < _REGIONS and perf_counter() < began + _LONGEST:
         for region in regions:
             region()
-    return (perf_counter() - began) / (_REGIONS * len(regions))
+        count += 1
+    return (perf_counter() - began) / (count * len(regions))
