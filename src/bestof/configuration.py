@@ -41,8 +41,7 @@ class Configuration:
         kept matrices together; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
-        whether waiting threads sleep soon while other processes want the same processors. It is off
-        by default, because what it gains depends on the machine and its load.
+        whether waiting threads sleep soon while other processes want the same processors.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
@@ -68,7 +67,7 @@ class Configuration:
     memory_mib: int | None = None
     keep_freed: bool = True
     fit_threads: bool = True
-    watch_neighbours: bool = False
+    watch_neighbours: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
     seconds: float = 30.0
@@ -78,7 +77,7 @@ class Configuration:
 
 
 EVERYTHING = Configuration(dataloader=True, layout=True)
-"""All settings on but that of neighbours. Data loading and layout are off by default."""
+"""All settings on. Data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:

@@ -115,7 +115,7 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 
 
 def set_config(config: ConfigurationLike) -> None:
-    """Configure the process by a dict, a JSON file's path, or None: all but neighbours.
+    """Configure the process by a dict, a JSON file's path, or None: everything.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true, "cuda": false, "only": ["im2row"], "without": [],
@@ -123,7 +123,7 @@ def set_config(config: ConfigurationLike) -> None:
     "memory_mib": null}, "memory": {"keep_freed": true}, "threads": {"fit": true, "neighbours":
     true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]},
     "layout": {"enable": true}, "ranks": {"enable": true}}`.
-    Omitted keys take their defaults. CUDA, neighbours, data loading and layout are off by default.
+    Omitted keys take their defaults. CUDA, data loading and layout are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving.md").read_text(encoding="utf-8")
-FITTED, WATCHED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FITTED, SWITCHED_OFF = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_program_tells_the_threads_of_one_processor() -> None:
@@ -22,17 +22,20 @@ def test_the_program_tells_the_threads_of_one_processor() -> None:
     assert "PyTorch computes on 1 in place of 2 threads" in done.stderr
 
 
-def test_the_program_that_watches_neighbours_runs() -> None:
-    """The watching thread is there after the program, if it can help in this process at all."""
-    after = (
-        "import threading\n"
+def test_neighbours_are_watched_until_the_program_of_the_page_says_no() -> None:
+    """The watching thread begins with `enable`, if it can help in this process at all."""
+    before = (
+        "import threading, bestof.torch as bt\n"
         "from bestof.torch.process.idle_team import can_help\n"
-        "from bestof.torch.process.neighbours import _delays\n"
-        "names = [one.name for one in threading.enumerate()]\n"
-        "assert ('bestof-neighbours' in names) == bool(can_help() and _delays()), names\n"
-        "bt.disable()\n"
+        "from bestof.torch.process.neighbours import _times\n"
+        "def watchers():\n"
+        " return [t for t in threading.enumerate() if t.name == 'bestof-neighbours']\n"
+        "bt.enable()\n"
+        "watching = watchers()\n"
+        "assert bool(watching) == bool(can_help() and _times())\n"
     )
-    _run("import bestof.torch as bt\n" + WATCHED + after)
+    after = "[one.join(60) for one in watching]\nassert not watchers()\nbt.disable()\n"
+    _run(before + SWITCHED_OFF + after)
 
 
 def _run(program: str) -> subprocess.CompletedProcess[str]:

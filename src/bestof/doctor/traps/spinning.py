@@ -40,6 +40,5 @@ class Spinning(Trap):
             return [Finding(self.name, False, None, told)]
         load, _, _ = os.getloadavg()
         told = f"{gain.told}; {load:.1f} processes wanted {os.cpu_count()} processors"
-        cure = 'bestof.torch.enable({"threads": {"neighbours": True}}), or GOMP_SPINCOUNT=1000 in '
-        cure += "the environment of the process"
+        cure = "bestof.torch.enable(), or GOMP_SPINCOUNT=1000 in the environment of the process"
         return [Finding(self.name, gain.is_real, gain.factor, told, cure if gain.is_real else "")]

@@ -19,7 +19,8 @@ CROWDED, ALONE = 0.05, 0.01
 """Shares of the time for which the threads of this process have waited for a processor.
 
 Above the first one there are neighbours, below the second one there are none. Between them,
-nothing is changed.
+nothing is changed. If more than one thread computes, the time is that of all threads together:
+64 threads that have each waited for 0.1 % of a second have no neighbours.
 """
 
 
@@ -38,7 +39,7 @@ class Neighbours:
 
     def watch(self) -> None:
         """Watch from now on, if it could help: GCC's OpenMP, and no setting by the user."""
-        if self._stop is not None or not can_help() or not _delays():
+        if self._stop is not None or not can_help() or not _times():
             return
         # The team is new: a watcher that was left ends its own one a moment later.
         self._stop, self.team = stop, team = threading.Event(), IdleTeam()
@@ -68,21 +69,23 @@ class Neighbours:
             team.end()
 
     def _run(self, stop: threading.Event, team: IdleTeam) -> None:
-        before, began = _delays(), monotonic()
+        before, began = _times(), monotonic()
         while not stop.wait(PERIOD):
-            now, ended = _delays(), monotonic()
+            now, ended = _times(), monotonic()
             # A thread that has ended in between is left out.
-            delayed = sum(max(0, now[one] - before[one]) for one in now.keys() & before.keys())
-            self.look(delayed / 1e9 / (ended - began), team)
+            both = [(now[one], before[one]) for one in now.keys() & before.keys()]
+            ran, waited = (sum(max(0, new[i] - old[i]) for new, old in both) for i in (0, 1))
+            self.look(waited / max(ran, (ended - began) * 1e9), team)
             before, began = now, ended
         team.end()
 
 
-def _delays(folder: Path = Path("/proc/self/task")) -> dict[str, int]:
-    """Return for how many ns each thread has waited for a processor; empty if unknown."""
+def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]:
+    """Return for how many ns each thread has run, and waited to run; empty if unknown."""
     found = {}
     with suppress(OSError):
         for name in os.listdir(folder):
-            with suppress(OSError, ValueError, IndexError):
-                found[name] = int((folder / name / "schedstat").read_text().split()[1])
+            with suppress(OSError, ValueError):
+                ran, waited, _ = (folder / name / "schedstat").read_text().split()
+                found[name] = int(ran), int(waited)
     return found

@@ -169,9 +169,9 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
 def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = threading.Event()
     shares: list[float] = []
-    delays = iter([{"1": 0, "2": 7}, {"1": 10**12, "3": 5}])
+    times = iter([{"1": (0, 0), "2": (0, 7)}, {"1": (0, 10**12), "3": (0, 5)}])
     monkeypatch.setattr(module, "PERIOD", 0.01)
-    monkeypatch.setattr(module, "_delays", lambda: next(delays, {}))
+    monkeypatch.setattr(module, "_times", lambda: next(times, {}))
     watching = Neighbours()
 
     def look(waited: float, team: IdleTeam) -> None:
@@ -189,23 +189,42 @@ def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyP
     assert all(share == 0 for share in shares[1:])
 
 
-def test_this_system_tells_how_long_threads_have_waited() -> None:
-    delays = module._delays()
-    assert str(os.getpid()) in delays
-    assert min(delays.values()) >= 0
+def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 threads that computed for an hour each, and waited for 0.1 % of it."""
+    hour = 3600 * 10**9
+    after = {str(one): (hour, hour // 1000) for one in range(64)}
+    times = iter([dict.fromkeys(after, (0, 0)), after])
+    stop, watching = threading.Event(), Neighbours()
+    monkeypatch.setattr(module, "PERIOD", 0.0)
+    monkeypatch.setattr(module, "_times", lambda: next(times))
+    shares: list[float] = []
+
+    def look(waited: float, team: IdleTeam) -> None:
+        shares.append(waited)
+        stop.set()
+
+    monkeypatch.setattr(watching, "look", look)
+    watching._run(stop, watching.team)
+    assert shares == [pytest.approx(0.001)]
+
+
+def test_this_system_tells_how_long_threads_have_run_and_waited() -> None:
+    times = module._times()
+    ran, waited = times[str(os.getpid())]
+    assert ran > 0
+    assert waited >= 0
 
 
 def test_enable_watches_and_disable_leaves() -> None:
-    watched = {"threads": {"neighbours": True}}
-    integration.enable()  # it is off by default
+    integration.enable({"threads": {"neighbours": False}})
     assert not named("bestof-neighbours")
-    integration.enable(watched)
-    integration.enable(watched)
+    integration.enable()
+    integration.enable()
     assert len(named("bestof-neighbours")) == 1
     integration.disable()
     with integration.enabled():  # a block starts no thread
         assert len([one for one in named("bestof-neighbours") if one.is_alive()]) <= 1
-    integration.enable(watched)
+    integration.enable()
     assert len(named("bestof-neighbours")) == 1
 
 
