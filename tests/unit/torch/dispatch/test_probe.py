@@ -130,6 +130,18 @@ def test_a_child_that_fails_by_accident_is_asked_again(
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_child_that_takes_too_long_says_so_and_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(probe, "_CHILD", "import time\ntime.sleep(60)")
+    monkeypatch.setattr(probe, "_SECONDS", 0.01)
+    said = probe.said_by_child()
+    assert said is not None
+    assert "did not end within 0 seconds" in said
+    assert "sleep" not in said  # the program of the child is nothing to read
+    assert not (tmp_path / "bestof" / "registration.json").exists()
+
+
 def test_a_child_starts_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sitecustomize of the user may enable bestof in every process."""
     monkeypatch.setattr(torch, "__version__", "2.99.0")
