@@ -33,7 +33,7 @@ class HalfTypes(Trap):
             told = f"the types of the program were not seen; {told}"
             return [Finding(self.name, None, None, told)]
         if worst is None:
-            return [Finding(self.name, False, None, f"the program uses neither; {told}")]
+            return [Finding(self.name, False, None, f"neither type was computed with; {told}")]
         caught = worst > _SLOWER
         cure = "compute in float32: model.float(), and no autocast on this processor"
         return [Finding(self.name, caught, worst, told, cure if caught else "")]
