@@ -147,7 +147,7 @@ def test_compiled_by_the_default_backend(train: bool) -> None:
     assert_same(compute(compiled), expected)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit says that it is old
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # says that it is old
 def test_traced(policy: None) -> None:
     model, x = net().eval(), torch.randn(2, 3, 16, 16)
     expected = model(x)
@@ -157,9 +157,7 @@ def test_traced(policy: None) -> None:
             assert_same(traced(x).detach(), expected.detach())
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch.func.jvp uses torch.jit.script, which says so
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # torch.func.jvp uses it
 def test_function_transforms(policy: None) -> None:
     weight, x = torch.randn(4, 3, 3, 3), torch.randn(5, 2, 3, 9, 9)
 

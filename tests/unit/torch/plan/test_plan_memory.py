@@ -131,7 +131,7 @@ def test_another_number_of_threads() -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
 def test_tracers_and_transforms() -> None:
     x = torch.randn(4, 16)
     plan = bt.optimize(linear(lambda self, x: self.a(x)), x)
