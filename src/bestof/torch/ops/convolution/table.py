@@ -61,4 +61,6 @@ def rows_of(direction: Direction, device: str) -> tuple[Pass, ...]:
 
 
 def _on_device(dtypes: tuple[Dtypes, ...] | None) -> tuple[Dtypes, ...] | None:
-    return dtypes if dtypes is None or BFLOAT16 not in dtypes else tuple({*dtypes, FLOAT16})
+    if dtypes is None or BFLOAT16 not in dtypes or FLOAT16 in dtypes:
+        return dtypes
+    return (*dtypes, FLOAT16)

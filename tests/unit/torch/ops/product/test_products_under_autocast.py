@@ -103,7 +103,7 @@ def test_mixed_types_are_refused_by_pytorch() -> None:
 EMULATED = [set(), {"float16"}, {"bfloat16", "float16"}]
 
 
-@pytest.mark.parametrize("emulated", EMULATED, ids=str)
+@pytest.mark.parametrize("emulated", EMULATED, ids=lambda one: " ".join(sorted(one)))
 def test_smaller_products_of_emulated_types_are_chosen_for(
     emulated: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
