@@ -51,7 +51,9 @@ def enable(config=None):
     if hasattr(torch, "breaks"):
         raise RuntimeError("fake refusal")
 integration.enable = enable
-integration.summary = lambda: types.SimpleNamespace(keeps_freed=True, left_out=(), threads=None)
+integration.summary = lambda: types.SimpleNamespace(
+    keeps_freed=True, left_out=(), threads=None, held=types.SimpleNamespace(limit=None)
+)
 sys.modules["bestof.torch"] = integration
 orders = types.ModuleType("bestof.torch.enable")
 def order_accuracy(level):

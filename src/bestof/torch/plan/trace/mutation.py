@@ -77,6 +77,8 @@ def _resolve_hidden_names(graph: Graph) -> None:
         elif node.target in _DROPOUTS and node.args[2] is False:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+        elif node.target in _UNSAFE:
+            continue
         elif node.op == "call_function" and aliased_argument(node) is None:
             given = set().union(*map(_memory, node.all_input_nodes))
             if _memory(node) & given & changed:
@@ -89,6 +91,13 @@ def _resolve_hidden_names(graph: Graph) -> None:
 _DROPOUTS = {
     *(_aten.dropout.default, _aten.feature_dropout.default),
     *(_aten.alpha_dropout.default, _aten.feature_alpha_dropout.default),
+}
+
+
+# The gates of an LSTM. Who calls these promises that the whole is not read after a part is changed.
+_UNSAFE = {
+    *(_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default),
+    _aten.unsafe_chunk.default,
 }
 
 
