@@ -97,6 +97,8 @@ int outliers(const float* x, long images, long height, long width, long channels
   const long size = height * grid.line, blocks = grid.down * grid.across;
   Blocks batch = {};
   bool in_image = false;
+  omp_lock_t lock;  // a critical region would share a name with the other instruction sets
+  omp_init_lock(&lock);
   for (long first = 0; first < images; first += kTogether) {
     const long count = smaller(kTogether, images - first), all = count * grid.down;
     Blocks found[kTogether];
@@ -112,8 +114,9 @@ int outliers(const float* x, long images, long height, long width, long channels
         if (next - row == grid.down) {
           found[image] = seen;
         } else {  // other threads look at its other rows
-#pragma omp critical(bestof_outliers)
+          omp_set_lock(&lock);
           found[image].add(seen);
+          omp_unset_lock(&lock);
         }
       }
     }
@@ -123,6 +126,7 @@ int outliers(const float* x, long images, long height, long width, long channels
       batch.add(found[image]);
     }
   }
+  omp_destroy_lock(&lock);
   const bool in_batch = batch.stand_out(images * blocks, kFarInBatch, 0);
   return (in_image ? kInImage : 0) | (in_batch ? kInBatch : 0);
 }

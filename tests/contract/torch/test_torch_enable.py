@@ -40,7 +40,8 @@ def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
     }
     for selector, _ in override.layer.passes:
         (inner,) = selector.report().problems
-        assert inner.settled or inner.history  # drift reopens one on a busy machine
+        # Drift reopens one on a busy machine, and a layer that is computed jointly asks none.
+        assert inner.settled or inner.history or problem.decision == "joint"
 
 
 @pytest.fixture
