@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import bestof.torch as bt
+from bestof.selection.state.budget import Budget
+from bestof.selection.state.registry import Defaults
 from bestof.torch import steps_beside
 from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.steps_beside import Beside, StepsBeside
@@ -74,6 +76,23 @@ def test_steps_with_trials_are_left_out(
     assert (len(found.alone), len(found.tuned)) == (3, 2)
     assert len(found.ratios) == 2  # near the first one alone, every tuned step has a trial
     assert found.ratio is None
+
+
+def test_steps_with_cheap_trials_count(steps: StepsBeside, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget()
+    monkeypatch.setattr(Defaults, "budget", budget)
+    monkeypatch.setattr(budget, "is_on", True)
+    number = iter(range(100))
+
+    def trials() -> int:
+        one = next(number)
+        budget.lost += 0.5 if one == 5 else 0.01
+        return one
+
+    monkeypatch.setattr(steps_beside, "trials_of_all", trials)
+    bt.enable()
+    train(steps, 10)
+    assert len(steps.result().tuned) == 5  # of six, without the dear one
 
 
 def test_a_program_that_never_enables_stays_as_it_is(steps: StepsBeside) -> None:
