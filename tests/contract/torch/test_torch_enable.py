@@ -102,3 +102,15 @@ def test_enabled_between_forward_and_backward(policy: None) -> None:
                 with integration.enabled():
                     out.square().mean().backward()
             assert_same([out.detach(), *(p.grad for p in model.parameters())], expected)
+
+
+def test_traces_look_operators_up_again_after_the_end(own_process: None) -> None:
+    """What PyTorch remembers of a kernel that is gone ended the process."""
+    found = torch.ops.aten.convolution.default
+    key = torch._C.DispatchKey.CPU
+    with integration.enabled():
+        found._get_dispatch(key)
+        assert key in found._dispatch_cache
+    assert key not in found._dispatch_cache
+    traced = torch.compile(torch.nn.Conv2d(3, 4, 3), backend="aot_eager")
+    assert traced(torch.randn(1, 3, 8, 8)).shape == (1, 4, 6, 6)

@@ -95,8 +95,8 @@ class Replacement:
         """Let traces look the operators up again.
 
         PyTorch's dispatcher in Python keeps that an operator has a kernel for the very device. Of
-        operators that have one for all devices, such as `aten::clone`, none is left then: the next
-        trace would end the process.
+        operators that have one for all devices, such as `aten::convolution`, none is left then: a
+        trace of `aten::clone` after that ended the process.
         """
         for name in self._operators:
             found = getattr(torch.ops.aten, name.removeprefix("aten::")).default

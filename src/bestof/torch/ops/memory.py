@@ -47,15 +47,6 @@ def is_channels_last(tensor: Tensor) -> bool:
     )
 
 
-def is_channels_first(tensor: Tensor) -> bool:
-    """Return whether images are contiguous, and in no other format."""
-    return (
-        tensor.dim() == 4
-        and tensor.is_contiguous()
-        and not tensor.is_contiguous(memory_format=torch.channels_last)
-    )
-
-
 def compiled_by(
     runnable: Runnable, operands: int, *shapes: Sequence[int], like: Tensor, channels_last: int = 0
 ) -> Native:

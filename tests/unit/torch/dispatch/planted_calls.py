@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -100,7 +99,6 @@ def small_calls() -> dict[str, tuple[Any, ...]]:
         "gelu backward": (aten.gelu_backward, g, x),
         "silu": (aten.silu, x),
         "silu backward": (aten.silu_backward, g, x),
-        "layout copy": (partial(aten.clone, memory_format=torch.contiguous_format), last),
         "rotary": (_asked("rotary"), q, k[0, 0], v[0, 0]),
         "frozen norm": (
             _asked("frozen norm"),

@@ -1,1 +1,0 @@
-"""Copies of images into another memory format."""
