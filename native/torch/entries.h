@@ -20,9 +20,8 @@ struct Operator {
 };
 
 // Puts a shim behind the entry of its operator at this place, on the devices of a dispatch key, and
-// tells it in `kernel`. A thread
-// may still call the shim after it was closed. Returns false if another shim is behind the entry,
-// or if there are too many operators.
+// tells it in `kernel`. A thread may still call the shim after it was closed. Returns false if
+// another shim is behind the entry, or if there are too many operators.
 bool open_entry(OperatorShim& shim, int place, const char* key, KernelFunction* kernel);
 // Does nothing if the shim is not behind the entry.
 void close_entry(const OperatorShim& shim, int place);

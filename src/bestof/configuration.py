@@ -30,15 +30,14 @@ class Configuration:
         for packed copies of weights; 0 for none. pooling: whether poolings are chosen too.
         product: whether matrix products are chosen too. attention: whether attention is. cuda:
         whether convolutions on CUDA devices are. only: names of rows, such as "native winograd4",
-        which are tried beside PyTorch's own, and no
-        others; all if there are none. without: names of rows that are never tried, and of
-        operations that are left to PyTorch, such as "average pooling". skip_modules: patterns of
-        the names of modules whose calls are left to PyTorch, such as "layer1.*". locked: the lock
-        file whose decisions are taken, and nothing else; None for none. tuning_range: the steps
-        [start, stop) in which alternatives are tried; None for all. live_checks: whether results of
-        settled calls are compared with PyTorch's now and then. budget: the share of the time that
-        trials may cost; None for no bound. memory_mib: the most MiB for scratch, packed weights and
-        kept matrices together; None for no bound.
+        which are tried beside PyTorch's own, and no others; all if there are none. without: names
+        of rows that are never tried, and of operations that are left to PyTorch, such as "average
+        pooling". skip_modules: patterns of the names of modules whose calls are left to PyTorch,
+        such as "layer1.*". locked: the lock file whose decisions are taken, and nothing else; None
+        for none. tuning_range: the steps [start, stop) in which alternatives are tried; None for
+        all. live_checks: whether results of settled calls are compared with PyTorch's now and then.
+        budget: the share of the time that trials may cost; None for no bound. memory_mib: the most
+        MiB for scratch, packed weights and kept matrices together; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
         whether waiting threads sleep soon while other processes want the same processors.

@@ -1,4 +1,4 @@
-"""Selects convolutions of PyTorch programs, for each layer and each pass."""
+"""Chooses the kernels of PyTorch programs while they run, and plans models for inference."""
 
 from bestof.torch import optim
 from bestof.torch.enable import disable, enable, enabled, set_config

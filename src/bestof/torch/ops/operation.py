@@ -154,6 +154,10 @@ class Operation(ABC, Generic[P]):
         """
         return 0
 
+    def scratch(self, row: Row[P], problem: P) -> int:
+        """Return the bytes that a call takes beside operands and results, on the CPU."""
+        return 0 if row.scratch is None or self.device is not CPU else row.scratch(problem)
+
     def unpromising(self, _row: Row[P], _problem: P) -> str:
         """Return in words why a row that is not promising is left out, for reports."""
         return "estimated slower"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bestof.torch.backends.device import CPU
 from bestof.torch.ops.memory_bound import refusal, reserve
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
@@ -24,7 +23,7 @@ class LeftOut:
 
     def __call__(self, problem: Any) -> str | None:
         """Return why the row is not tried, or None if it is; remember the problem then."""
-        row, needed = self._row, scratch_of(self._operation, self._row, problem)
+        row, needed = self._row, self._operation.scratch(self._row, problem)
         too_much = refusal(needed)
         if too_much is not None:
             return too_much
@@ -42,8 +41,3 @@ class LeftOut:
             return f"its library keeps a kernel for each shape, and has {row.shapes}"
         self._problems.add(problem)
         return None
-
-
-def scratch_of(operation: Operation[Any], row: Row[Any], problem: Any) -> int:
-    """Return the bytes that a call takes beside operands and results, on the CPU."""
-    return 0 if row.scratch is None or operation.device is not CPU else row.scratch(problem)

@@ -21,7 +21,7 @@ from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.call_counts import CallCounts
-from bestof.torch.rows.left_out import LeftOut, scratch_of
+from bestof.torch.rows.left_out import LeftOut
 from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier
 
@@ -108,8 +108,6 @@ class RowSelector:
     def _race(self) -> Race:
         """Return how rows are compared. Python runs registered ones, which costs each call."""
         race = self.operation.race
-        if self.operation.device.timer is not None:  # the device hides what Python takes
-            return race
         own = tuple((row.name, BY_PYTHON) for row in self._offered.rows if row.registered)
         return replace(race, handicaps=(*race.handicaps, *own))
 
@@ -126,7 +124,7 @@ class RowSelector:
             listener()
         if isinstance(entry, DecisionEntry):
             row = self.rows[entry.alternative]
-            reserve(scratch_of(self.operation, row, entry.problem))  # an order did not ask
+            reserve(self.operation.scratch(row, entry.problem))  # an order did not ask
             self.operation.decided(entry.problem, self.selector.best_name)
             is_measured = self.operation.device is CPU and entry.source == "measured"
             if is_measured and self.operation.operand_bytes(entry.problem) >= _LARGE_BYTES:

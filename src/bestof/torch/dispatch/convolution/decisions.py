@@ -38,11 +38,8 @@ class Decisions(NamedTuple):
 
     def backward_is_joint(self, layer: LayerProblem, problem: ConvProblem) -> bool:
         """Return whether PyTorch's own kernel computes all gradients that a backward pass needs."""
-        whole = self.layer.chosen(layer)
-        if whole != INDEPENDENT:
-            return whole == JOINT
-        passes = ((layer.input, self.input_gradient), (layer.weight, self.weight_gradient))
-        return all(selector.chosen(problem) == self.as_is for wanted, selector in passes if wanted)
+        whole, names = self._backward(layer, problem)
+        return whole == JOINT or (whole == INDEPENDENT and all(one == self.as_is for one in names))
 
     def is_forward_open(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> bool:
         """Return whether anything that computes a forward pass is undecided."""
@@ -51,11 +48,16 @@ class Decisions(NamedTuple):
 
     def is_backward_open(self, layer: LayerProblem, problem: ConvProblem) -> bool:
         """Return whether anything that computes a backward pass is undecided."""
-        whole = self.layer.chosen(layer)
-        if whole != INDEPENDENT:
-            return whole is None
+        whole, names = self._backward(layer, problem)
+        return whole is None or (whole == INDEPENDENT and None in names)
+
+    def _backward(
+        self, layer: LayerProblem, problem: ConvProblem
+    ) -> tuple[str | None, list[str | None]]:
+        """Return how a layer is computed, and what computes each gradient that is needed."""
         passes = ((layer.input, self.input_gradient), (layer.weight, self.weight_gradient))
-        return any(selector.chosen(problem) is None for wanted, selector in passes if wanted)
+        names = [selector.chosen(problem) for wanted, selector in passes if wanted]
+        return self.layer.chosen(layer), names
 
     @property
     def joint(self) -> set[ConvProblem]:

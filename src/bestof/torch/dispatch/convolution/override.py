@@ -141,7 +141,7 @@ class ConvolutionOverride(Replacement):
         if self.level != configuration.accuracy:
             self.set_level(configuration.accuracy)
         is_wanted = any(one.is_registered for one in self.parts)
-        if self.device.prefix and not configuration.cuda:
+        if self.device is not CPU and not configuration.cuda:
             is_wanted = False
         (self._put_in if is_wanted else self.remove)()
 

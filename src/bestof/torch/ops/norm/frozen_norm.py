@@ -18,6 +18,7 @@ from bestof.accuracy import Accuracy
 from bestof.torch.ops.distance import peak
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.norm.frozen_norm_problem import (
+    FrozenNormPass,
     FrozenNormProblem,
     are_statistics,
     examples,
@@ -26,7 +27,7 @@ from bestof.torch.ops.norm.frozen_norm_problem import (
     slope_of,
 )
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, units
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 8.0  # of a slope, a shift, a product and a sum, by PyTorch in float32
@@ -67,11 +68,10 @@ def native(
     return y
 
 
-class FrozenNorm(RoundingOperation[FrozenNormProblem]):
+class FrozenNorm(FrozenNormPass):
     """The forward pass. The operands: x, then mean, variance, weight and bias of its channels."""
 
     name = "frozen norm"
-    operators = ()
     rows = (
         Row("as is", as_is),
         Row("native", native, dtypes=(FLOAT32, BFLOAT16), accuracy="float32"),
@@ -94,10 +94,6 @@ class FrozenNorm(RoundingOperation[FrozenNormProblem]):
             return None
         problem = FrozenNormProblem.of("forward", x, relu, eps)
         return None if problem is None else Call(problem, (x, *statistics))
-
-    def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        """Return the call with another x: no numbers are as good a variance as its own."""
-        return (args[0], tensors[0], *args[2:])
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return norms with a ReLU."""

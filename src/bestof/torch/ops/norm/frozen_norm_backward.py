@@ -15,6 +15,7 @@ from bestof import kernels
 from bestof.accuracy import Accuracy
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.norm.frozen_norm_problem import (
+    FrozenNormPass,
     FrozenNormProblem,
     are_statistics,
     examples,
@@ -25,7 +26,7 @@ from bestof.torch.ops.norm.frozen_norm_problem import (
     slope_of,
 )
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding import Part, units
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 5.0  # of a slope and a product, by PyTorch in float32
@@ -76,11 +77,10 @@ def native(
     return found
 
 
-class FrozenNormBackward(RoundingOperation[FrozenNormProblem]):
+class FrozenNormBackward(FrozenNormPass):
     """The backward pass. The operands: the gradient of y, y if a ReLU follows, variance, weight."""
 
     name = "frozen norm backward"
-    operators = ()
     rows = (
         Row("as is", as_is),
         Row("native", native, dtypes=(FLOAT32, BFLOAT16), accuracy="float32"),
@@ -106,10 +106,6 @@ class FrozenNormBackward(RoundingOperation[FrozenNormProblem]):
         upstream = in_format_of(upstream, y)
         problem = FrozenNormProblem.of("backward", upstream, y is not None, eps)
         return None if problem is None else Call(problem, (upstream, y, variance, weight))
-
-    def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        """Return the call with another gradient: no numbers are as good a variance as its own."""
-        return (args[0], tensors[0], *args[2:])
 
     def examples(self) -> dict[str, tuple[Any, ...]]:
         """Return gradients of norms with a ReLU."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from bestof.torch.ops.distance import peak, size_of
 from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.guards import is_plain_tensor
+from bestof.torch.ops.rounding import RoundingOperation
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _SHAPE = 4, 64, 112, 112
@@ -47,6 +49,17 @@ class FrozenNormProblem(NamedTuple):
         return " ".join(words + ["channels last"] * self.channels_last + ["relu"] * self.relu)
 
 
+class FrozenNormPass(RoundingOperation[FrozenNormProblem]):
+    """One pass as an operation. PyTorch has no operator of it."""
+
+    operators = ()
+
+    def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        """Return the call with another first operand: no numbers are as good a variance as its
+        own."""
+        return (args[0], tensors[0], *args[2:])
+
+
 def is_channels_last(tensor: Tensor) -> bool | None:
     """Return whether channels lie beside one another; None if the kernel cannot read the tensor."""
     if tensor.dim() < 2 or tensor.numel() == 0 or not is_plain_tensor(tensor):
@@ -60,10 +73,8 @@ def is_channels_last(tensor: Tensor) -> bool | None:
 def in_format_of(tensor: Tensor, other: Tensor | None) -> Tensor:
     """Return a dense tensor, in channels last where the other is; in its own format without one."""
     last = is_channels_last(tensor if other is None else other)
-    return (
-        tensor.contiguous(memory_format=_CHANNELS_LAST[tensor.dim()])
-        if last
-        else (tensor.contiguous())
+    return tensor.contiguous(
+        memory_format=_CHANNELS_LAST[tensor.dim()] if last else torch.contiguous_format
     )
 
 

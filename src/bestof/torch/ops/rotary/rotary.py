@@ -81,9 +81,6 @@ class Rotary(RoundingOperation[RotaryProblem]):
         Row("native", native, dtypes=(FLOAT32, BFLOAT16), accuracy="float32", compiled=compiled),
     )
 
-    def original(self, kernels: Sequence[Any]) -> None:  # there are none
-        """Return None: PyTorch has no kernel of it."""
-
     def call(self, level: Accuracy, x: Tensor, cos: Tensor, sin: Tensor) -> Call | None:
         """Return the problem and the operands; None if PyTorch answers them."""
         operands = x, cos, sin
@@ -107,7 +104,7 @@ class Rotary(RoundingOperation[RotaryProblem]):
             for heads, tokens in ((12, 1024), (32, 1))
         }
 
-    def parts(self, call: Call, expected: Sequence[Tensor | None]) -> Sequence[Part]:  # noqa: ARG002
+    def parts(self, call: Call, _expected: Sequence[Tensor | None]) -> Sequence[Part]:
         """Return the bounds: the native kernel rounds in float32, PyTorch in the operands' type."""
         x, cos, sin = call.operands
         numbers, steep = size_of(x), peak(cos) + peak(sin)

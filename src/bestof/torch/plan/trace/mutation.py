@@ -20,6 +20,17 @@ SCATTERING: dict[Any, Any] = {
     _aten.select.int: _aten.select_scatter.default,
 }
 
+_DROPOUTS = {
+    *(_aten.dropout.default, _aten.feature_dropout.default),
+    *(_aten.alpha_dropout.default, _aten.feature_alpha_dropout.default),
+}
+
+# The gates of an LSTM. Who calls these promises that the whole is not read after a part is changed.
+_UNSAFE = {
+    *(_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default),
+    _aten.unsafe_chunk.default,
+}
+
 
 class AliasedMutation(Exception):
     """An argument is changed, and other names of the same memory are read later."""
@@ -77,28 +88,17 @@ def _resolve_hidden_names(graph: Graph) -> None:
         elif node.target in _DROPOUTS and node.args[2] is False:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
-        elif node.target in _UNSAFE:
-            continue
-        elif node.op == "call_function" and aliased_argument(node) is None:
+        elif (
+            node.op == "call_function"
+            and node.target not in _UNSAFE
+            and aliased_argument(node) is None
+        ):
             given = set().union(*map(_memory, node.all_input_nodes))
             if _memory(node) & given & changed:
                 raise TorchError(
                     f"optimize: {node.target} returns a view of a value that the model changes "
                     "afterwards; a plan cannot follow that: let the model clone the value first"
                 )
-
-
-_DROPOUTS = {
-    *(_aten.dropout.default, _aten.feature_dropout.default),
-    *(_aten.alpha_dropout.default, _aten.feature_alpha_dropout.default),
-}
-
-
-# The gates of an LSTM. Who calls these promises that the whole is not read after a part is changed.
-_UNSAFE = {
-    *(_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default),
-    _aten.unsafe_chunk.default,
-}
 
 
 def _memory(node: Node) -> set[int]:
