@@ -256,8 +256,9 @@ def test_a_wrong_kernel_is_replaced(name: str, monkeypatch: pytest.MonkeyPatch) 
 
         return off if chosen == algorithm else run
 
+    plan = settled(layer, x, algorithm)  # before the fault: an open choice may try any algorithm
     monkeypatch.setattr(ConvolutionStep, "runner", wrong)
-    plan = settled(layer, x, algorithm)
+    program_of(plan).bind_anew()
     with pytest.warns(BestofWarning, match=f"{algorithm} is off by"):
         verify(program_of(plan), [x], [layer(x)], [x])
     assert set(program_of(plan).decisions().values()) == {"pytorch"}
