@@ -8,12 +8,15 @@
 #include "conv/epilogue.h"
 #include "conv/operands.h"
 #include "conv/weights.h"
+#include "gemm/micro_kernel.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr int kPixels = 7;  // results of a row that are summed at once: 7, 14, 28, 56 are multiples
+// Results of a row that are summed at once: 7, 14, 28, 56 and 112 are multiples. Twice as many
+// where 32 registers hold their sums: the weights of a row of taps are then loaded half as often.
+constexpr int kFew = 7, kMany = kTileRows == 14 ? 14 : kFew;
 constexpr long kBlock = 16;  // channels whose weights lie side by side
 
 long taps_of(const Problem& p) {
@@ -52,55 +55,70 @@ BESTOF_INLINE Vec read(const Element* from, long lanes) {
 }
 
 // Rows of an image, kLanes channels wide, as the results of one row read them: pixel j of a line is
-// column j - pad_left of the image, and zero outside of it. Row y lies in line y modulo `lines`.
+// column j - pad_left of the image, and zero outside of it. Row y lies in line y modulo the number
+// of lines, a power of 2: a division a row took as long as 20 results.
 struct Lines {
-  long lines, pixels;
+  long mask = 0, pixels;
 
   explicit Lines(const Problem& p)
-      : lines(smaller((p.kernel_height - 1) * p.dilation_y + 1, p.in_height)),
-        pixels((round_up(p.out_width, kPixels) - 1) * p.stride_x +
-               (p.kernel_width - 1) * p.dilation_x + 1) {}
+      : pixels((round_up(p.out_width, kFew) - 1) * p.stride_x +
+               (p.kernel_width - 1) * p.dilation_x + 1) {
+    const long read = smaller((p.kernel_height - 1) * p.dilation_y + 1, p.in_height);
+    while (mask + 1 < read) mask = 2 * mask + 1;
+  }
 
   long line_floats() const { return pixels * kLanes; }
-  long floats() const { return lines * line_floats(); }
+  long floats() const { return (mask + 1) * line_floats(); }
+  long at(long y) const { return (y & mask) * line_floats(); }
 };
 
 long forward_scratch(const Problem& p, int threads) {
   return threads * Lines(p).floats();
 }
 
-// Copies channels [c, c + lanes) of a row, `from` on, and prefetches those of the row behind it.
+// Copies channels [c, c + lanes) of a row, `from` on.
 template <class Element>
 void copy_row(const Problem& p, const Element* from, long lanes, const Lines& lines, float* to) {
   const long first = larger(p.pad_left, 0), end = smaller(lines.pixels, p.pad_left + p.in_width);
   for (long j = first; j < end; ++j) {
-    const Element* pixel = from + (j - p.pad_left) * p.in_channels;
-    __builtin_prefetch(pixel + p.in_width * p.in_channels, 0, 2);
-    store(to + j * kLanes, read(pixel, lanes));
+    store(to + j * kLanes, read(from + (j - p.pad_left) * p.in_channels, lanes));
   }
 }
 
-// Adds one row of taps to kPixels results. kWidth taps and kStride are constants where both are
-// usual and registers are many: then each pixel is loaded once. They are 0 otherwise.
-template <int kWidth, int kStride>
+// Adds pixel j of a line to the sums that read it under tap s and those behind it. Templates count,
+// since GCC 12 keeps sums in memory where loops with conditions do.
+template <int kResults, int kWidth, int kStride, int j, int s = 0>
+BESTOF_INLINE void add_pixel(Vec pixel, const Vec* weight, Vec* sum) {
+  if constexpr (s < kWidth) {
+    constexpr int i = (j - s) / kStride;
+    if constexpr (j >= s && (j - s) % kStride == 0 && i < kResults) sum[i] += weight[s] * pixel;
+    add_pixel<kResults, kWidth, kStride, j, s + 1>(pixel, weight, sum);
+  }
+}
+
+template <int kResults, int kWidth, int kStride, int j = 0>
+BESTOF_INLINE void add_pixels(const float* x, const Vec* weight, Vec* sum) {
+  if constexpr (j < (kResults - 1) * kStride + kWidth) {
+    add_pixel<kResults, kWidth, kStride, j>(load(x + j * kLanes), weight, sum);
+    add_pixels<kResults, kWidth, kStride, j + 1>(x, weight, sum);
+  }
+}
+
+// Adds one row of taps to kResults sums. kWidth taps and kStride are constants where both are
+// usual: then each pixel is loaded once. They are 0 otherwise.
+template <int kResults, int kWidth, int kStride>
 BESTOF_INLINE void add_taps(const Problem& p, const float* x, const float* w, Vec* sum) {
   if constexpr (kWidth > 0) {
-    constexpr int kRead = (kPixels - 1) * kStride + kWidth;
-    Vec pixel[kRead];
-#pragma GCC unroll 19
-    for (int j = 0; j < kRead; ++j) pixel[j] = load(x + j * kLanes);
+    Vec weight[kWidth];
 #pragma GCC unroll 7
-    for (int s = 0; s < kWidth; ++s) {
-      const Vec weight = load(w + s * kBlock);
-#pragma GCC unroll 7
-      for (int i = 0; i < kPixels; ++i) sum[i] += weight * pixel[i * kStride + s];
-    }
+    for (int s = 0; s < kWidth; ++s) weight[s] = load(w + s * kBlock);
+    add_pixels<kResults, kWidth, kStride>(x, weight, sum);
   } else {
     const long step = p.stride_x * kLanes;
     for (long s = 0; s < p.kernel_width; ++s, x += p.dilation_x * kLanes, w += kBlock) {
       const Vec weight = load(w);
-#pragma GCC unroll 7
-      for (int i = 0; i < kPixels; ++i) sum[i] += weight * load(x + i * step);
+#pragma GCC unroll 14
+      for (int i = 0; i < kResults; ++i) sum[i] += weight * load(x + i * step);
     }
   }
 }
@@ -110,38 +128,47 @@ template <class Element>
 struct Strip {
   const Problem& p;
   const Epilogue& epilogue;
-  const float* packed;   // the weights of channel c
-  const Element* image;  // its channel c
-  Element *y, *result;   // the image's results, and those of the whole batch
-  float* memory;         // the lines
+  const float* packed;             // the weights of channel c
+  const Element* image;            // its channel c
+  Element *image_result, *result;  // and those of the whole batch
+  float* memory;                   // the lines
   long c, lanes;
 
-  // Writes one row of results from lines in memory. Rows outside of the image add nothing.
+  // Writes `count` of kResults results of row oy, from `first` on.
+  template <int kResults, int kWidth, int kStride>
+  void results(const Lines& lines, long oy, long first, long count) const {
+    Vec sum[kResults];
+#pragma GCC unroll 14
+    for (int i = 0; i < kResults; ++i) sum[i] = Vec{};
+    const float *x = memory + first * p.stride_x * kLanes, *w = packed;
+    long y = oy * p.stride_y - p.pad_top;
+    for (long r = 0; r < p.kernel_height; ++r, y += p.dilation_y, w += p.kernel_width * kBlock) {
+      if (y >= 0 && y < p.in_height)  // rows outside of the image add nothing
+        add_taps<kResults, kWidth, kStride>(p, x + lines.at(y), w, sum);
+    }
+    Element* to = image_result + (oy * p.out_width + first) * p.out_channels + c;
+    if (is_bounded(epilogue) && count == kResults && lanes == kLanes) {
+      const Vec low = lower_bound(epilogue), high = upper_bound(epilogue);
+      const Vec bias = bias_at(epilogue, c);
+#pragma GCC unroll 14
+      for (int i = 0; i < kResults; ++i)
+        store(to + i * p.out_channels, at_most(at_least(sum[i] + bias, low), high));
+      return;
+    }
+    float sums[kResults * kLanes];
+#pragma GCC unroll 14
+    for (int i = 0; i < kResults; ++i) store(sums + i * kLanes, sum[i]);
+    finish_pixels(sums, count, to, p.out_channels, lanes, c, epilogue, result);
+  }
+
+  // Writes one row of results from lines in memory.
   template <int kWidth, int kStride>
   void row(const Lines& lines, long oy) const {
-    const long top = oy * p.stride_y - p.pad_top, step = p.dilation_y % lines.lines;
-    // The first row of taps inside of the image; the taps from `last` on are below it.
-    const long skipped = top < 0 ? divide_up(-top, p.dilation_y) : 0;
-    const long last = smaller(p.kernel_height, divide_up(p.in_height - top, p.dilation_y));
-    const long begin = (top + skipped * p.dilation_y) % lines.lines;
-    for (long first = 0; first < p.out_width; first += kPixels) {
-      Vec sum[kPixels];
-#pragma GCC unroll 7
-      for (int i = 0; i < kPixels; ++i) sum[i] = Vec{};
-      long line = begin;
-      for (long r = skipped; r < last; ++r) {
-        const float* x = memory + line * lines.line_floats() + first * p.stride_x * kLanes;
-        add_taps<kWidth, kStride>(p, x, packed + r * p.kernel_width * kBlock, sum);
-        line += step;
-        line -= line < lines.lines ? 0 : lines.lines;
-      }
-      Element* to = y + (oy * p.out_width + first) * p.out_channels + c;
-      const long count = smaller(p.out_width - first, kPixels);
-#pragma GCC unroll 7
-      for (int i = 0; i < kPixels; ++i) {
-        if (i < count) finish(sum[i], to + i * p.out_channels, lanes, c, epilogue, result);
-      }
-    }
+    long first = 0;
+    for (; kMany > kFew && p.out_width - first >= kMany; first += kMany)
+      results<kMany, kWidth, kStride>(lines, oy, first, kMany);
+    for (; first < p.out_width; first += kFew)
+      results<kFew, kWidth, kStride>(lines, oy, first, smaller(p.out_width - first, kFew));
   }
 
   template <int kWidth, int kStride>
@@ -153,20 +180,18 @@ struct Strip {
       const long behind = smaller(top + (p.kernel_height - 1) * p.dilation_y + 1, p.in_height);
       for (copied = larger(copied, top); copied < behind; ++copied) {
         copy_row(p, image + copied * p.in_width * p.in_channels, lanes, lines,
-                 memory + copied % lines.lines * lines.line_floats());
+                 memory + lines.at(copied));
       }
       row<kWidth, kStride>(lines, oy);
     }
   }
 
   void compute(long begin, long end) const {
-    if constexpr (kLanes == 16) {  // and 32 registers
-      const long width = p.dilation_x == 1 && p.stride_x <= 2 ? p.kernel_width : 0;
-      const bool single = p.stride_x == 1;
-      if (width == 3) return single ? rows<3, 1>(begin, end) : rows<3, 2>(begin, end);
-      if (width == 5) return single ? rows<5, 1>(begin, end) : rows<5, 2>(begin, end);
-      if (width == 7) return single ? rows<7, 1>(begin, end) : rows<7, 2>(begin, end);
-    }
+    const long width = p.dilation_x == 1 && p.stride_x <= 2 ? p.kernel_width : 0;
+    const bool single = p.stride_x == 1;
+    if (width == 3) return single ? rows<3, 1>(begin, end) : rows<3, 2>(begin, end);
+    if (width == 5) return single ? rows<5, 1>(begin, end) : rows<5, 2>(begin, end);
+    if (width == 7) return single ? rows<7, 1>(begin, end) : rows<7, 2>(begin, end);
     rows<0, 0>(begin, end);
   }
 };
