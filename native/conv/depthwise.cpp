@@ -147,18 +147,19 @@ struct Strip {
         add_taps<kResults, kWidth, kStride>(p, x + lines.at(y), w, sum);
     }
     Element* to = image_result + (oy * p.out_width + first) * p.out_channels + c;
-    if (is_bounded(epilogue) && count == kResults && lanes == kLanes) {
-      const Vec low = lower_bound(epilogue), high = upper_bound(epilogue);
+    const bool is_whole = count == kResults && lanes == kLanes && !epilogue.residual;
+    if (is_whole && is_bounded(epilogue.activation)) {
+      const Bounds bounds(epilogue.activation);
       const Vec bias = bias_at(epilogue, c);
 #pragma GCC unroll 14
-      for (int i = 0; i < kResults; ++i)
-        store(to + i * p.out_channels, at_most(at_least(sum[i] + bias, low), high));
+      for (int i = 0; i < kResults; ++i) store(to + i * p.out_channels, bounds(sum[i] + bias));
       return;
     }
     float sums[kResults * kLanes];
 #pragma GCC unroll 14
     for (int i = 0; i < kResults; ++i) store(sums + i * kLanes, sum[i]);
-    finish_pixels(sums, count, to, p.out_channels, lanes, c, epilogue, result);
+    const auto place = [&](long i) { return to + i * p.out_channels; };
+    finish_pixels(sums, kLanes, count, place, lanes, c, epilogue, result);
   }
 
   // Writes one row of results from lines in memory.

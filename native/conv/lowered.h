@@ -47,10 +47,10 @@ __attribute__((noinline)) inline void finish_rows(const float* sums, long rows, 
                                                   Out* const* out, long channel,
                                                   const Epilogue& given, const Out* result) {
   const Epilogue epilogue = given;  // stores cannot change this copy
-  for (long i = 0; i < rows; ++i) {
-    for (long j = 0; j < columns; j += kLanes)
-      finish(load(sums + i * kPanel + j), out[i] + channel + j, smaller(columns - j, kLanes),
-             channel + j, epilogue, result);
+  for (long j = 0; j < columns; j += kLanes) {
+    const auto place = [&](long i) { return out[i] + channel + j; };
+    finish_pixels(sums + j, kPanel, rows, place, smaller(columns - j, kLanes), channel + j,
+                  epilogue, result);
   }
 }
 
@@ -84,8 +84,8 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
   multiply<kWalk>(acc, rows, block.taps, block.depth,
                   columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel,
                   next);
-  if (left >= kPanel && is_plain(epilogue)) {
-    const Vec low = lower_bound(epilogue);
+  if (left >= kPanel && is_bounded(epilogue.activation)) {
+    const Bounds bounds(epilogue.activation);
     Vec bias[kPanelVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j)
@@ -97,7 +97,7 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
       for (int j = 0; j < kPanelVectors; ++j) {
         Vec v = acc.v[i][j] + bias[j];
         if (residual) v += load(residual + (out - result) + j * kLanes);
-        store(out + j * kLanes, at_least(v, low));
+        store(out + j * kLanes, bounds(v));
       }
     }
     return;

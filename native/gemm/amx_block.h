@@ -177,7 +177,7 @@ inline void finish_panel(const float* sums, long rows, const Target<Out>& t, lon
 
 inline void finish_panel(const float* sums, long rows, const Target<Bfloat16>& t, long columns) {
   if (!is_plain(t, kPanel)) return finish_sums(sums, rows, t, columns);
-  const Vec low = lower_bound(t);
+  const Bounds bounds(t.activation);
   const long some = smaller(columns, kLanes), others = columns - some;
   const auto wanted = static_cast<__mmask32>((1ul << columns) - 1);
   const Vec first_bias = t.bias ? load_first(t.bias, some) : Vec{};
@@ -191,7 +191,7 @@ inline void finish_panel(const float* sums, long rows, const Target<Bfloat16>& t
       second += load_first(added + kLanes, others);
       added += t.stride;
     }
-    store_two(to, at_least(first, low), at_least(second, low), wanted);
+    store_two(to, bounds(first), bounds(second), wanted);
   }
 }
 

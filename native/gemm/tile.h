@@ -178,16 +178,10 @@ BESTOF_INLINE bool is_whole(const Target<Out>& t, long columns) {
   return !t.turned && !t.bias_of_rows && columns == kPanel;
 }
 
-// Whether results are whole vectors, and have at most a lower bound.
+// Whether results are whole vectors, and have at most a lower and an upper bound.
 template <class Out>
 BESTOF_INLINE bool is_plain(const Target<Out>& t, long columns) {
-  const bool bounded = t.activation == Activation::kRelu || t.activation == Activation::kNone;
-  return is_whole(t, columns) && bounded && !t.factor;
-}
-
-template <class Out>
-BESTOF_INLINE Vec lower_bound(const Target<Out>& t) {
-  return broadcast(t.activation == Activation::kRelu ? 0.0f : -__builtin_inff());
+  return is_whole(t, columns) && is_bounded(t.activation) && !t.factor;
 }
 
 // Finishes rows x kPanel whole sums. With a call of the activation for each vector, a product with
@@ -236,7 +230,7 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, 
     }
     return finish_sums(sums, R, t, columns);
   }
-  const Vec low = lower_bound(t);
+  const Bounds bounds(t.activation);
   Out* const c = t.c;
   const Out* const added = t.added;
   Vec bias[kPanelVectors];
@@ -249,7 +243,7 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, 
       const long at = i * t.stride + j * kLanes;
       Vec v = acc.v[i][j] + bias[j];
       if (added) v += load(added + at);
-      store(c + at, at_least(v, low));
+      store(c + at, bounds(v));
     }
   }
 }
