@@ -53,31 +53,32 @@ BESTOF_INLINE TileCut cut_rows(long rows) {
 // or all.
 enum class Walk { kAnywhere, kRegular, kRegularFetchingHalf, kRegularFetching };
 
-template <int R>
+// V: the vectors of a row; 1 for the last half of a panel that is not filled.
+template <int R, int V = kPanelVectors>
 struct Accumulator {
-  Vec v[R][kPanelVectors];
+  Vec v[R][V];
 };
 
-template <int R>
-BESTOF_INLINE void clear(Accumulator<R>& acc) {
+template <int R, int V>
+BESTOF_INLINE void clear(Accumulator<R, V>& acc) {
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] = Vec{};
+    for (int j = 0; j < V; ++j) acc.v[i][j] = Vec{};
   }
 }
 
-// acc += A[R x depth] B[depth x kPanel], rows of A `stride` apart. Asks for kFetch vectors from
+// acc += A[R x depth] B[depth x V vectors], rows of A `stride` apart. Asks for kFetch vectors from
 // `next` on in each step.
-template <int kFetch, int R>
-BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, long depth,
+template <int kFetch, int R, int V>
+BESTOF_INLINE void accumulate(Accumulator<R, V>& acc, const float* a, long stride, long depth,
                               const float* b, const float* next) {
   for (long k = 0; k < depth; ++k) {
 #pragma GCC unroll 4
     for (int j = 0; j < kFetch; ++j) __builtin_prefetch(next + (k * kFetch + j) * kLanes, 0, 2);
-    Vec column[kPanelVectors];
+    Vec column[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       column[j] = load(b + k * kPanel + j * kLanes);
       __builtin_prefetch(b + (k + kAhead) * kPanel + j * kLanes, 0, 3);
     }
@@ -85,22 +86,22 @@ BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, 
     for (int i = 0; i < R; ++i) {
       const Vec row = broadcast(a[i * stride + k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] += row * column[j];
+      for (int j = 0; j < V; ++j) acc.v[i][j] += row * column[j];
     }
   }
 }
 
 // The same for rows at any place.
-template <int R>
-BESTOF_INLINE void accumulate_rows(Accumulator<R>& acc, const float* const* rows, long offset,
+template <int R, int V>
+BESTOF_INLINE void accumulate_rows(Accumulator<R, V>& acc, const float* const* rows, long offset,
                                    long depth, const float* b) {
   const float* a[R];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) a[i] = rows[i] + offset;
   for (long k = 0; k < depth; ++k) {
-    Vec column[kPanelVectors];
+    Vec column[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       column[j] = load(b + k * kPanel + j * kLanes);
       __builtin_prefetch(b + (k + kAhead) * kPanel + j * kLanes, 0, 3);
     }
@@ -108,26 +109,26 @@ BESTOF_INLINE void accumulate_rows(Accumulator<R>& acc, const float* const* rows
     for (int i = 0; i < R; ++i) {
       const Vec row = broadcast(a[i][k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] += row * column[j];
+      for (int j = 0; j < V; ++j) acc.v[i][j] += row * column[j];
     }
   }
 }
 
-template <int R>
-BESTOF_INLINE void add(Accumulator<R>& sum, const Accumulator<R>& acc) {
+template <int R, int V>
+BESTOF_INLINE void add(Accumulator<R, V>& sum, const Accumulator<R, V>& acc) {
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) sum.v[i][j] += acc.v[i][j];
+    for (int j = 0; j < V; ++j) sum.v[i][j] += acc.v[i][j];
   }
 }
 
 // acc = A B over all taps; B has `taps * depth` steps.
-template <Walk kWalk, int R>
-BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<float>& rows, long taps, long depth,
-                            const float* b, const float* next = nullptr) {
+template <Walk kWalk, int R, int V>
+BESTOF_INLINE void multiply(Accumulator<R, V>& acc, const TileRows<float>& rows, long taps,
+                            long depth, const float* b, const float* next = nullptr) {
   clear(acc);
-  Accumulator<R> sum;
+  Accumulator<R, V> sum;
   bool cut = false;
   long chain = 0;
   for (long tap = 0; tap < taps; ++tap) {

@@ -64,9 +64,9 @@ struct Panel {
 // push each other out of L1.
 constexpr long kRowsAhead = 24;
 
-// acc += A[R x depth] B[depth x kPanel].
-template <Lie kLie, bool kPack, int R>
-BESTOF_INLINE void accumulate_tile(Accumulator<R>& acc, const float* a, long stride, long depth,
+// acc += A[R x depth] B[depth x V vectors].
+template <Lie kLie, bool kPack, int R, int V>
+BESTOF_INLINE void accumulate_tile(Accumulator<R, V>& acc, const float* a, long stride, long depth,
                                    const Panel& panel, Fetch fetch) {
   const float* b = panel.from;
   float* to = panel.to;
@@ -77,9 +77,9 @@ BESTOF_INLINE void accumulate_tile(Accumulator<R>& acc, const float* a, long str
       __builtin_prefetch(fetch.from, 0, 2);
       fetch.from += fetch.step;
     }
-    Vec column[kPanelVectors];
+    Vec column[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       column[j] = load(b + j * kLanes);
       if constexpr (kPack) {
         store(to + j * kLanes, column[j]);
@@ -93,7 +93,7 @@ BESTOF_INLINE void accumulate_tile(Accumulator<R>& acc, const float* a, long str
     for (int i = 0; i < R; ++i) {
       const Vec row = broadcast(kLie == Lie::kByDepth ? a[k * stride + i] : a[i * stride + k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] += row * column[j];
+      for (int j = 0; j < V; ++j) acc.v[i][j] += row * column[j];
     }
   }
 }
@@ -172,16 +172,16 @@ __attribute__((noinline)) inline void finish_stored(const float* sums, long sums
   }
 }
 
-// Whether whole vectors of results lie side by side.
-template <class Out>
+// Whether V whole vectors of results lie side by side.
+template <int V = kPanelVectors, class Out>
 BESTOF_INLINE bool is_whole(const Target<Out>& t, long columns) {
-  return !t.turned && !t.bias_of_rows && columns == kPanel;
+  return !t.turned && !t.bias_of_rows && columns == V * kLanes;
 }
 
 // Whether results are whole vectors, and have at most a lower and an upper bound.
-template <class Out>
+template <int V = kPanelVectors, class Out>
 BESTOF_INLINE bool is_plain(const Target<Out>& t, long columns) {
-  return is_whole(t, columns) && is_bounded(t.activation) && !t.factor;
+  return is_whole<V>(t, columns) && is_bounded(t.activation) && !t.factor;
 }
 
 // Finishes rows x kPanel whole sums. With a call of the activation for each vector, a product with
@@ -219,27 +219,27 @@ inline void finish_sums(const float* sums, long rows, const Target<Out>& t, long
   }
 }
 
-template <int R, class Out>
-BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, long columns) {
-  if (!is_plain(t, columns)) {
+template <int R, int V, class Out>
+BESTOF_INLINE void finish_tile(const Accumulator<R, V>& acc, const Target<Out>& t, long columns) {
+  if (!is_plain<V>(t, columns)) {
     float sums[R * kPanel];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) store(sums + i * kPanel + j * kLanes, acc.v[i][j]);
+      for (int j = 0; j < V; ++j) store(sums + i * kPanel + j * kLanes, acc.v[i][j]);
     }
     return finish_sums(sums, R, t, columns);
   }
   const Bounds bounds(t.activation);
   Out* const c = t.c;
   const Out* const added = t.added;
-  Vec bias[kPanelVectors];
+  Vec bias[V];
 #pragma GCC unroll 4
-  for (int j = 0; j < kPanelVectors; ++j) bias[j] = t.bias ? load(t.bias + j * kLanes) : Vec{};
+  for (int j = 0; j < V; ++j) bias[j] = t.bias ? load(t.bias + j * kLanes) : Vec{};
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       const long at = i * t.stride + j * kLanes;
       Vec v = acc.v[i][j] + bias[j];
       if (added) v += load(added + at);
@@ -249,12 +249,12 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, 
 }
 
 // Computes and finishes one tile of R rows and `columns` <= kPanel columns of a panel.
-template <Lie kLie, bool kPack, int R>
+template <Lie kLie, bool kPack, int V, int R>
 __attribute__((noinline)) inline void product_tile(const float* a, long stride, const Panel& panel,
                                                    long depth, long columns, const Target<float>& t,
                                                    const Fetch& fetch) {
   fetch_target<R>(t.c, t.stride, t.turned, columns);
-  Accumulator<R> acc;
+  Accumulator<R, V> acc;
   clear(acc);
   accumulate_tile<kLie, kPack>(acc, a, stride, depth, panel, fetch);
   finish_tile(acc, t, columns);
@@ -265,9 +265,14 @@ BESTOF_INLINE void product_tile_of(long rows, const float* a, long stride, const
                                    long depth, long columns, const Target<float>& t,
                                    const Fetch& fetch) {
   if constexpr (R > 0) {
+    constexpr int V = kPanelVectors;
     if (rows == R && panel.to)
-      return product_tile<kLie, true, R>(a, stride, panel, depth, columns, t, fetch);
-    if (rows == R) return product_tile<kLie, false, R>(a, stride, panel, depth, columns, t, fetch);
+      return product_tile<kLie, true, V, R>(a, stride, panel, depth, columns, t, fetch);
+    // Of a packed panel, the half that has no columns is left out.
+    if (rows == R && columns <= kLanes)
+      return product_tile<kLie, false, 1, R>(a, stride, panel, depth, columns, t, fetch);
+    if (rows == R)
+      return product_tile<kLie, false, V, R>(a, stride, panel, depth, columns, t, fetch);
     product_tile_of<kLie, R - 1>(rows, a, stride, panel, depth, columns, t, fetch);
   }
 }
