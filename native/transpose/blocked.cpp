@@ -35,11 +35,54 @@ struct Ahead {
   }
 };
 
+// Lane l of vector v of y is element (l + v kLanes) % kRows of column (l + v kLanes) / kRows.
+template <int kRows, int v, int r = 1>
+BESTOF_INLINE Vec woven(const Vec* x, Vec some) {
+  if constexpr (r == kRows) {
+    return some;
+  } else {
+    VecInt from = {};
+#pragma GCC unroll 16
+    for (int l = 0; l < kLanes; ++l) {
+      const int at = l + v * static_cast<int>(kLanes), column = at / kRows, row = at % kRows;
+      const int other = static_cast<int>(kLanes) + column;
+      from[l] = row == r ? other : r == 1 ? column : l;
+    }
+    return woven<kRows, v, r + 1>(x, __builtin_shuffle(some, x[r], from));
+  }
+}
+
+template <int kRows, int v = 0>
+BESTOF_INLINE void store_woven(const Vec* x, float* y) {
+  if constexpr (v < kRows) {
+    store(y + v * kLanes, woven<kRows, v>(x, x[0]));
+    store_woven<kRows, v + 1>(x, y);
+  }
+}
+
+// Sets y[c kRows + r] = x[r][c]: an image of few channels to NHWC. 3 channels @224 take a fifth of
+// the time of a loop over elements.
+template <int kRows>
+inline void weave(const float* x, long x_stride, float* y, long columns) {
+  long c = 0;
+  for (; c + kLanes <= columns; c += kLanes) {
+    Vec row[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) row[r] = load(x + r * x_stride + c);
+    store_woven<kRows>(row, y + c * kRows);
+  }
+  for (; c < columns; ++c) {
+    for (int r = 0; r < kRows; ++r) y[c * kRows + r] = x[r * x_stride + c];
+  }
+}
+
 // Sets y[c][r] = x[r][c] for rows x columns. Tiles follow a row of x, or with `down` a row of y.
 // With kStream, lines of y bypass the caches.
 template <bool kStream>
 inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows,
                        long columns, bool down, Ahead ahead) {
+  if (y_stride == rows && rows == 3) return weave<3>(x, x_stride, y, columns);
+  if (y_stride == rows && rows == 4) return weave<4>(x, x_stride, y, columns);
   const long outer = down ? columns : rows, inner = down ? rows : columns;
   for (long a = 0; a < outer; a += kLanes) {
     for (long b = 0; b < inner; b += kLanes) {

@@ -12,6 +12,8 @@ from bestof.errors import KernelError
 
 SHAPES = (
     (2, 3, 5, 7),
+    (1, 3, 9, 37),
+    (2, 4, 6, 11),
     (1, 17, 4, 33),
     (3, 1, 65, 2),
     (2, 16, 16, 16),
