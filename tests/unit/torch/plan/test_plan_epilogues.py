@@ -79,6 +79,59 @@ def test_what_only_resembles_gelu_stays(function: Callable[[Tensor], Tensor]) ->
     assert is_close(plan, model, x)
 
 
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x * torch.sigmoid(x), "linear silu"),
+        (lambda x: torch.sigmoid(x) * x, "linear silu"),
+        (lambda x: x * F.relu6(x + 3) / 6, "linear hard_swish"),
+        (lambda x: x * (F.relu6(x + 3.0) / 6.0), "linear hard_swish"),
+        (lambda x: x * F.hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6), "linear hard_swish"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_spelled_swish_is_part_of_the_product(
+    function: Callable[[Tensor], Tensor], name: str, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    model, x = Formula(function).eval().to(dtype), 3 * torch.randn(2, 9, 24).to(dtype)
+    plan = bt.optimize(model, x)
+    assert operations(plan, x) == [name]
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(plan(x), model(x), rtol=4 * eps, atol=8 * eps)
+
+
+def test_a_spelled_hard_sigmoid_is_one_operator() -> None:
+    torch.manual_seed(0)
+    model, x = Formula(lambda x: F.relu6(x + 3) / 6).eval(), 3 * torch.randn(2, 9, 24)
+    plan = bt.optimize(model, x)
+    assert operations(plan, x)[1:] == ["aten.hardsigmoid.default"]
+    assert is_close(plan, model, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * torch.sigmoid(x + 1),
+        lambda x: (x + 1) * torch.sigmoid(x),
+        lambda x: x * F.relu6(x + 2) / 6,
+        lambda x: x * F.relu6(x + 3) / 5,
+        lambda x: x * F.relu6(torch.add(x, 3, alpha=2)) / 6,
+        lambda x: x * F.hardtanh(x + 3.0, 0.0, 5.0) / 6,
+        lambda x: (6 - x) * F.relu6(x + 3) / 6,
+        lambda x: x * torch.div(F.relu6(x + 3), 6, rounding_mode="floor"),
+        lambda x: (s := torch.sigmoid(x)) * x + s,
+        lambda x: (r := F.relu6(x + 3)) * x / 6 + r,
+    ],
+)
+def test_what_only_resembles_a_swish_stays(function: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    model, x = Formula(function).eval(), 3 * torch.randn(2, 9, 24)
+    plan = bt.optimize(model, x)
+    assert not any("swish" in one or "silu" in one for one in operations(plan, x))
+    assert is_close(plan, model, x)
+
+
 class Transposed(nn.Module):
     """GPT-2's layer: the weight is (inputs, outputs), the rows are flattened around it."""
 
