@@ -13,7 +13,7 @@ from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection import Verdict, Verifier
 from bestof.selection.policies import Race
-from bestof.selection.state.budget import SHARE, Budget
+from bestof.selection.state.budget import SHARE, Budget, lifted
 from bestof.selection.state.registry import Defaults, account_of, search_count
 
 TIMES = {"first": 0.05, "slow": 0.2, "fast": 0.03, "other": 0.06}
@@ -53,6 +53,14 @@ def test_calls_that_wait_take_the_best_known(program: Program) -> None:
 def test_without_a_bound_trials_come_at_once(program: Program) -> None:
     selector = program.selector({"first": 1.0, "slow": 3.0, "fast": 0.5}, budget=None)
     assert [selector(1) for _ in range(3)] == ["first", "slow", "fast"]
+
+
+def test_tuning_that_was_ordered_needs_no_budget(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "slow": 3.0, "fast": 0.5})
+    with lifted():
+        assert [selector(1) for _ in range(3)] == ["first", "slow", "fast"]
+    assert selector._knowledge.budget.lost == 0
+    assert [selector(2) for _ in range(4)] == ["first"] * 4
 
 
 def test_a_pass_of_a_group_is_never_cut(program: Program) -> None:

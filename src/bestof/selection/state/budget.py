@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import inf
 
 from bestof.selection.notice import warn
@@ -14,6 +16,8 @@ SHARE = 0.05  # of the time since the first trial, by default
 _FREE = 0.1  # seconds that trials may always cost, so that short runs are tuned too
 # A call that waits takes the long way, which costs so many seconds too. A dearer trial waits.
 _LONG_WAY = 50e-6
+
+_is_lifted: ContextVar[bool] = ContextVar("_is_lifted", default=False)
 
 
 class Budget:
@@ -51,7 +55,7 @@ class Budget:
         """Note what a trial or a comparison has cost."""
         if self._began is None:
             self._began = self._clock()
-        if 0.0 < seconds < inf:
+        if 0.0 < seconds < inf and not _is_lifted.get():
             self.lost += seconds
 
     def allows(self, share: float | None, cost: float) -> bool:
@@ -59,10 +63,20 @@ class Budget:
 
         share: of the time since the first trial, for all trials; None for no bound.
         """
-        if share is None or not self.is_on or cost <= _LONG_WAY:
+        if share is None or not self.is_on or cost <= _LONG_WAY or _is_lifted.get():
             return True
         lost = self.lost + cost
         if lost <= _FREE or lost <= share * self.seconds:
             return True
         self.waited += 1
         return False
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """Lift all budgets in this context: the program has ordered to tune, and waits for the end."""
+    token = _is_lifted.set(True)
+    try:
+        yield
+    finally:
+        _is_lifted.reset(token)

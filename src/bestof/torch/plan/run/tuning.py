@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
+from bestof.selection.state.budget import lifted
 from bestof.selection.state.registry import windows
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
@@ -36,11 +37,11 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
     In the program, weights are as cold, and values as warm, as they will be. Alone, with caches
     swept before each trial, F(4) on 128 channels @28 took 0.73 ms and lost to F(2) with 0.70; in
     ResNet34 they take 0.33 and 0.50. It races at once, also where eager calls search in a window of
-    steps only.
+    steps only, and without a budget: calls that wait for one take time, too.
     """
     binding = program.borrow()
     try:
-        with torch.no_grad(), ExitStack() as windows_opened:
+        with torch.no_grad(), lifted(), ExitStack() as windows_opened:
             for window in windows():
                 windows_opened.enter_context(window.opened())
             for heat in _heats(binding):
