@@ -14,8 +14,8 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps import layer_reference
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.verify import layer_reference
 from bestof.torch.plan.verify.injected_errors import magnification, promised_errors
 from bestof.torch.plan.verify.verification import verify
 

@@ -20,8 +20,8 @@ from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.memory_limit import _cheapest_swap, _Layer
 from bestof.torch.plan.run.plan_bytes import bytes_of, peak_of_values
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps import layer_reference
 from bestof.torch.plan.trace.traced import trace
-from bestof.torch.plan.verify import layer_reference
 
 FEATURES = (
     2100  # 17.6 MB of weights: for a single row these are read as they are, by PyTorch or by matvec

@@ -24,9 +24,10 @@ from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps import layer_reference
+from bestof.torch.plan.steps.layer_reference import compared_images, mean_of_squares
 from bestof.torch.plan.steps.raced_step import RacedStep
-from bestof.torch.plan.verify import bounds, injected_errors, layer_reference, verification
-from bestof.torch.plan.verify.layer_reference import compared_images, mean_of_squares
+from bestof.torch.plan.verify import bounds, injected_errors, verification
 from bestof.torch.plan.verify.telling_inputs import are_usual, finite_inputs, normal_inputs
 
 NAN, INF = float("nan"), float("inf")
@@ -403,4 +404,4 @@ def test_no_image_is_compared_twice(images: int, compared: list[int]) -> None:
     binding = program.borrow()
     (step,) = [one.convolution for one in binding.steps if one.convolution is not None]
     program.give_back(binding)
-    assert compared_images(step, images) == compared
+    assert compared_images(step.problem, images) == compared

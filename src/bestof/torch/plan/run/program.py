@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
+from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.place import Place
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.changed_inputs import ChangedInputs
@@ -210,20 +212,6 @@ class Program:
         if binding.home is self._idle:
             self._idle.append(binding)
 
-    def made_up_step(self, binding: Binding, step: Step, generator: torch.Generator) -> Step:
-        """Return a step like one of a binding, on normal operands in memory of its own.
-
-        It shares the choice of the algorithm, the parameters and the workspace; whole numbers are
-        those of the binding.
-        """
-        node, memory = self.nodes[step.slot], self._memory
-        slots = list(binding.slots)
-        for one in (node, *node.all_input_nodes):
-            value = slots[memory.slot[one]]
-            if one.op != "get_attr" and isinstance(value, Tensor):
-                slots[memory.slot[one]] = _made_up(value, generator)
-        return self._step(node, slots, binding.arena)
-
     def bind_anew(self) -> None:
         """Drop all bindings: the next call binds again; running calls end as they began."""
         self._idle = []
@@ -265,7 +253,26 @@ class Program:
     def _step(self, node: Node, slots: list[Any], arena: Arena) -> Step:
         place = Place(node, self._memory, arena, slots, self.choices.get(node))
         operation = operation_of(node)
-        return torch_step(node, place) if operation is None else operation.bind(node, place)
+        step = torch_step(node, place) if operation is None else operation.bind(node, place)
+        if isinstance(step.chosen, ComparedStep):
+            step.chosen.made_up = partial(self._made_up_step, node, slots, arena)
+        return step
+
+    def _made_up_step(self, node: Node, slots: list[Any], arena: Arena) -> ComparedStep:
+        """Return a step like one of a binding, on normal operands in memory of its own.
+
+        It shares the choice of the algorithm, the parameters and the workspace; whole numbers are
+        those of the binding.
+        """
+        own, generator = list(slots), torch.Generator().manual_seed(0)
+        for one in (node, *node.all_input_nodes):
+            slot = self._memory.slot[one]
+            value = own[slot]
+            if one.op != "get_attr" and isinstance(value, Tensor):
+                own[slot] = _made_up(value, generator)
+        chosen = self._step(node, own, arena).chosen
+        assert isinstance(chosen, ComparedStep)
+        return chosen
 
     def _shared(self, slots: list[Any], steps: list[Step]) -> list[Tensor]:
         """Return the model's tensors that the steps read, those that can tell of changes."""

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
@@ -18,7 +19,11 @@ from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.layers.window import MAX_2X2, pooling_runner
-from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+from bestof.torch.plan.steps.chosen_step import Choice, Runner
+from bestof.torch.plan.steps.compared_step import ComparedStep
+from bestof.torch.plan.steps.comparison import Comparison
+from bestof.torch.plan.steps.layer_comparison import compare_layer
+from bestof.torch.plan.steps.step_verifier import StepVerifier
 from bestof.torch.rows.offer import asks
 
 # All layers of a plan race at once, in the running plan. One round more is one call of the whole
@@ -67,7 +72,7 @@ class LayerChoice(Choice):
         self.settle(name)
 
 
-class ConvolutionStep(ChosenStep):
+class ConvolutionStep(ComparedStep):
     """A layer at its site, run by whichever algorithm is chosen."""
 
     pytorch: ClassVar[str] = PYTORCH.name
@@ -75,7 +80,7 @@ class ConvolutionStep(ChosenStep):
     choice: LayerChoice
 
     def __init__(self, site: Site, choice: LayerChoice) -> None:
-        super().__init__(choice)
+        super().__init__(choice, site.out, site.residual)
         site.check()
         self.site = site
         self._bound: dict[str, Bound] = {}
@@ -116,6 +121,15 @@ class ConvolutionStep(ChosenStep):
             # It fails again at its trial, where the selector disqualifies it and reports why.
             with suppress(Exception):
                 self.runner(name)
+
+    def trusts(self, name: str) -> bool:
+        """Return whether an algorithm is PyTorch's own, or a library's that PyTorch calls."""
+        return algorithm(name).trusted
+
+    def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:
+        """Compare the result of the last run with PyTorch's."""
+        residual = self.site.residual if overwritten is None else overwritten
+        return compare_layer(self.site, name, residual)
 
     def runner(self, name: str) -> Runner:
         """Return the function that runs the layer by one algorithm.
@@ -191,6 +205,7 @@ def selector() -> BestOf:
             for row in table().values()
         ],
         lambda step: step.problem,
+        check=StepVerifier(lambda name: algorithm(name).trusted),
         policy=UnlessShared(_POLICY),
         neighbours=neighbourhood(),
     )

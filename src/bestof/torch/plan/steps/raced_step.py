@@ -11,12 +11,21 @@ from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner
+from bestof.torch.ops.distance import distance, size_of
+from bestof.torch.plan.steps.chosen_step import Choice, Runner
+from bestof.torch.plan.steps.compared_step import ComparedStep
+from bestof.torch.plan.steps.comparison import Comparison, stands_out
+from bestof.torch.plan.steps.step_verifier import StepVerifier
 
 ALTERNATIVES = PYTORCH, NATIVE = "pytorch", "native"
 
 # As few rounds as for fused layers, which race at the same time.
 _POLICY = Race(max_trials=12)
+
+_EPS = float(torch.finfo(torch.float32).eps)
+# PyTorch's error on normal numbers where all should vanish: norms of one number err by 1e-5.
+_VANISHING = 1e-4
+_TINY = float(torch.finfo(torch.float32).tiny)  # smaller numbers have fewer digits, or none
 
 
 class RacedProblem(NamedTuple):
@@ -43,7 +52,7 @@ class RacedProblem(NamedTuple):
         return f"{self.operation} {self.shapes}"
 
 
-class RacedStep(ChosenStep):
+class RacedStep(ComparedStep):
     """An operation at its place in memory, with its two alternatives.
 
     `reference` returns the result in float64, for the inputs that the step has now. `out` is where
@@ -63,26 +72,50 @@ class RacedStep(ChosenStep):
         added: Tensor | None = None,
         eager: Callable[[], str | None] = lambda: None,
     ) -> None:
-        super().__init__(choice)
-        self.reference, self.out, self._eager = reference, out, eager
-        overwrites = added is not None and added.data_ptr() == out.data_ptr()
-        self._overwritten = added if overwrites else None
+        super().__init__(choice, out, added)
+        self.reference, self._eager = reference, eager
         self._runners = {PYTORCH: pytorch, NATIVE: native}
 
     def runner(self, name: str) -> Runner:
         """Return the function that runs the step by one alternative."""
         return self._runners[name]
 
-    def overwritten(self) -> Tensor | None:
-        """Return a copy of the operand that a run overwrites; None if it overwrites none."""
-        return None if self._overwritten is None else self._overwritten.clone()
+    def trusts(self, name: str) -> bool:
+        """Return whether an alternative is PyTorch's operator."""
+        return name == PYTORCH
 
-    def renew(self, overwritten: Tensor | None) -> None:
-        """Prepare another run on the same operands, and poison the result of the one before."""
-        if self._overwritten is None:
-            self.out.fill_(float("nan"))
-        elif overwritten is not None:
-            self._overwritten.copy_(overwritten)
+    def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:  # noqa: ARG002  # both promise alike
+        """Compare the result of the last run with float64.
+
+        It may err twice as much as PyTorch does, and by four units more: PyTorch may be exact by
+        chance. NaN and infinities must lie where PyTorch's do, or those of float64.
+        """
+        got = self.out.clone()
+        self.renew(overwritten)
+        right = self.reference()
+        self.runner(PYTORCH)()
+        as_right, theirs = distance(self.out, right)
+        same, off = distance(got, right)
+        same = same or distance(got, self.out).same
+        self.out.copy_(got)
+        numbers = size_of(right)
+        size = numbers.rms
+        unit = float(torch.finfo(got.dtype).eps)
+        # Where PyTorch overflows, its other elements do not show how far results are rounded.
+        allowed = 2 * theirs.rms + (4 * _EPS if as_right else 4 * unit) * size + _TINY
+        ordinary = 4 * unit * size
+        is_whole = numbers.many == right.numel()
+        return Comparison(
+            same,
+            off.rms,
+            allowed,
+            off.peak,
+            stands_out(numbers),
+            shows=size > 0 and is_whole and as_right and theirs.rms <= ordinary,
+            finite=is_whole,
+            terms=got.shape[-1],
+            explains=theirs.rms <= ordinary + _VANISHING,
+        )
 
     @property
     def selector(self) -> BestOf:
@@ -104,5 +137,6 @@ def selector() -> BestOf:
             Alternative(NATIVE, lambda step: step.runner(NATIVE)(), DEPENDS),
         ],
         lambda step: step.problem,
+        check=StepVerifier(lambda name: name == PYTORCH),
         policy=UnlessShared(_POLICY),
     )

@@ -10,14 +10,13 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.ops.distance import Size, moved, pieces, size_of
-from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.layer_reference import error_of
 from bestof.torch.plan.steps.step import Step
 
 # Injected errors are magnified to stand out of the rounding of everything else. No step errs by
@@ -38,21 +37,14 @@ class Moved(NamedTuple):
     size: Size
 
 
-def error_of(step: ConvolutionStep) -> float:
-    """Return the promised rms error of a step, that of PyTorch's result included.
-
-    It is relative to the rms of the sums.
-    """
-    theirs = PYTORCH.error(step.problem)
-    return theirs + max(theirs, promised_error(step.problem, step.algorithm))
-
-
 def promised_errors(program: Program) -> dict[str, float]:
     """Return the promised errors of the layers, by the names of their steps."""
     binding = program.borrow()
     try:
         steps = ((step.name, step.convolution) for step in binding.steps)
-        return {name: error_of(one) for name, one in steps if one is not None}
+        return {
+            name: error_of(one.problem, one.algorithm) for name, one in steps if one is not None
+        }
     finally:
         program.give_back(binding)
 

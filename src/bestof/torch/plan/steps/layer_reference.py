@@ -14,13 +14,11 @@ from torch import Tensor
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.distance import PIECE, Size, peak, pieces, size_of
 from bestof.torch.ops.dtypes import is_rounded
-from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
-from bestof.torch.plan.algorithms.table import algorithm
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error
 from bestof.torch.plan.layers.activations import STEEPEST
 from bestof.torch.plan.layers.layer import Layer
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.verify.injected_errors import error_of
+from bestof.torch.plan.layers.problem import FusedProblem
 
 _EPS = float(torch.finfo(torch.float32).eps)
 _SQUARED_FLOATS = 2**22
@@ -30,19 +28,23 @@ _FEW_ROWS = 16  # a tile of a product at the most: its code differs with the num
 _SMALL, _LARGE = 1e-25, 1e30
 
 
-def algorithm_of(step: ConvolutionStep) -> Algorithm | None:
-    """Return the chosen algorithm of a layer; None while the choice is open."""
-    return None if step.algorithm is None else algorithm(step.algorithm)
+def error_of(problem: FusedProblem, name: str | None) -> float:
+    """Return the promised rms error of an algorithm, that of PyTorch's result included.
+
+    It is relative to the rms of the sums. name: None for the largest promise.
+    """
+    theirs = PYTORCH.error(problem)
+    return theirs + max(theirs, promised_error(problem, name))
 
 
-def compared_images(one: ConvolutionStep, images: int) -> list[int]:
+def compared_images(problem: FusedProblem, images: int) -> list[int]:
     """Return the images, or rows, that are compared.
 
     All images are computed alike, so two of them show the algorithm's error. A few rows of a linear
     layer are each summed by code of their own, and any of them may be wrong.
     """
-    few = is_rounded(one.problem.convolution.dtype) and images <= _FEW_ROWS
-    if few or has_kernel_for(one.problem, "few rows"):
+    few = is_rounded(problem.convolution.dtype) and images <= _FEW_ROWS
+    if few or has_kernel_for(problem, "few rows"):
         return list(range(images))
     return [0] if images == 1 else [0, images - 1]  # one image twice takes twice the memory
 
@@ -70,15 +72,14 @@ class Promise(NamedTuple):
     error: float
 
 
-def promise_of(one: ConvolutionStep) -> Promise:
-    """Return what the algorithm promises that runs next; a run may settle an open choice."""
-    row = algorithm_of(one)
-    if is_rounded(one.problem.convolution.dtype):
+def promise_of(problem: FusedProblem, name: str | None) -> Promise:
+    """Return what an algorithm promises; None stands for one that is not known."""
+    if is_rounded(problem.convolution.dtype):
         rounds = "both"
     else:
-        rounds = "nothing" if row is None else row.rounds
-    sums = summation_bound(one.problem.terms, "float32").rms
-    return Promise(rounds, error_of(one) if rounds == "nothing" else 2 * sums)
+        rounds = "nothing" if name is None else algorithm(name).rounds
+    sums = summation_bound(problem.terms, "float32").rms
+    return Promise(rounds, error_of(problem, name) if rounds == "nothing" else 2 * sums)
 
 
 def reference(layer: Layer, promise: Promise, x: Tensor, residual: Tensor | None) -> Iterator[Part]:
