@@ -129,6 +129,7 @@ def test_no_algorithm_is_compared_twice(monkeypatch: pytest.MonkeyPatch) -> None
         return judge(self, name, *rest, **named)
 
     monkeypatch.setattr(ComparedStep, "judged", counted)
+    monkeypatch.setattr(Defaults.live_checks, "is_on", False)
     model, shape = build("norms before", torch.float32)
     x = example("normal", shape, torch.float32)
     plan = bt.optimize(model, x, tune=False)

@@ -17,6 +17,7 @@ from bestof.torch.plan.layers.frozen_weights import versions
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.run.live_check import with_live_check
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
@@ -102,7 +103,11 @@ class Program:
                 for step in binding.steps:
                     Step.observer(step)
             elif after_step is None:
-                for run in binding.runs:
+                binding.calls += 1
+                runs = binding.runs
+                if binding.calls == binding.asks_at:
+                    runs = with_live_check(binding, self.bind_anew)
+                for run in runs:
                     run()
             else:
                 for step in binding.steps:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.selection.state.sample_interval import FIRST
 from bestof.torch.backends.shim import Watch, watch
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.steps.step import Step
@@ -20,7 +21,10 @@ class Binding:
 
     slots: the values of the running call. runs: what a call runs, one function a step. settled:
     whether all algorithms are chosen. shared, versions: the model's tensors that the steps read,
-    and how often each was changed. home: where the binding waits between calls.
+    and how often each was changed. home: where the binding waits between calls. calls: how many it
+    has answered. asks_at: the call in which a comparison may be due. asked: the
+    time and the call of the last question.
+    checked: the place of the step that was compared last.
     """
 
     arena: Arena
@@ -32,6 +36,10 @@ class Binding:
     versions: list[int] = field(default_factory=list)
     home: list[Any] = field(default_factory=list)
     watch: Watch | None = None
+    calls: int = 0
+    asks_at: int = FIRST
+    asked: tuple[float, int] = (0.0, 0)
+    checked: int = -1
 
     def refresh(self) -> None:
         """Bind to the algorithms that were chosen since."""

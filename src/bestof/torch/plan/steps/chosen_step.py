@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from bestof.selection import BestOf
+from bestof.selection.notice import warn
 from bestof.torch.plan.layers.frozen_weights import Packed
 
 Runner = Callable[[], object]
@@ -88,9 +89,38 @@ class ChosenStep(ABC):
         """Run the step by the alternative that the selector tries next."""
         return self.selector(self)
 
+    @property
+    def asked(self) -> Any:
+        """The problem that the selector is asked for."""
+        return self.problem
+
     def decision(self) -> str | None:
         """Return the selector's decision; None if it has none yet."""
-        return self.selector.chosen(self.problem)
+        return self.selector.chosen(self.asked)
+
+    @property
+    @abstractmethod
+    def is_comparable(self) -> bool:
+        """Whether the chosen alternative can be compared with PyTorch's own, and is another."""
+
+    @abstractmethod
+    def complaint(self) -> str | None:
+        """Run the chosen alternative; return how its results are wrong, in words.
+
+        None if nothing is wrong. The operands stay for another run.
+        """
+
+    def give_up(self, wrong: str) -> None:
+        """Let PyTorch run the step from now on: its alternative has gone wrong, as these words say.
+
+        The selector, and so the store, give it up for the problem, if it is their choice too.
+        """
+        name, is_theirs = self.algorithm, self.selector.chosen(self.asked) == self.algorithm
+        self.settle(self.pytorch)
+        if not (is_theirs and self.selector.give_up(self.asked, f"wrong result: {wrong}")):
+            warn(
+                f"{self.problem}: {name} {wrong}; PyTorch's own kernel takes its place in the plan"
+            )
 
     @property
     def packed(self) -> tuple[Packed, ...]:

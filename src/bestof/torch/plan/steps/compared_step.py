@@ -57,6 +57,22 @@ class ComparedStep(ChosenStep):
         except NoAlternative:  # memory for a comparison is short; or PyTorch's own error tells more
             return self.runner(self.pytorch)()
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the chosen alternative is not PyTorch's own."""
+        return self.algorithm is not None and not self.trusts(self.algorithm)
+
+    def complaint(self) -> str | None:
+        """Run the chosen alternative; return how its results are wrong, for any operands."""
+        name, overwritten = self.algorithm, self.overwritten()
+        assert name is not None
+        self.renew(overwritten)
+        try:
+            self.runner(name)()
+            return self.judged(name, overwritten, for_good=True)[0]
+        finally:
+            self.renew(overwritten)
+
     def judged(
         self, name: str, overwritten: Tensor | None, for_good: bool = False
     ) -> tuple[str | None, float]:

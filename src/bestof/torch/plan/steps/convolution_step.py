@@ -126,6 +126,11 @@ class ConvolutionStep(ComparedStep):
         """Return whether an algorithm is PyTorch's own, or a library's that PyTorch calls."""
         return algorithm(name).trusted
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the chosen algorithm is not PyTorch's own, whose weights are still there."""
+        return super().is_comparable and not self.layer.weights.is_released
+
     def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:
         """Compare the result of the last run with PyTorch's."""
         residual = self.site.residual if overwritten is None else overwritten

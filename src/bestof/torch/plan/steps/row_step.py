@@ -128,18 +128,20 @@ class RowStep(ChosenStep):
         self._put(found)
         self._done()
 
-    def decision(self) -> str | None:
-        """Return the selector's decision; None if it has none yet."""
-        return self.selector.chosen(self.problem.problem)
+    @property
+    def asked(self) -> Any:
+        """The problem of the operation."""
+        return self.problem.problem
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the chosen row is not PyTorch's own."""
+        return self.algorithm is not None and not self._rows.verifier.trusts(self.algorithm)
 
     def complaint(self) -> str | None:
-        """Run the chosen row; return how its results differ from PyTorch's, in words.
-
-        None if nothing is wrong. The operands stay for another run.
-        """
+        """Run the chosen row; return how its results differ from PyTorch's, in words."""
         name, verifier = self.algorithm, self._rows.verifier
-        if name is None or verifier.trusts(name):
-            return None
+        assert name is not None
         operands = self._operands()
         call = (self.problem.problem, *operands)
         for one in self._results:  # before: PyTorch counts a write to any value of the arena

@@ -60,7 +60,7 @@ def _run_compared(one: ComparedStep) -> float:
 
 def _verify_row(one: RowStep) -> None:
     """Let PyTorch run an operation whose row is wrong; its operands stay as they are."""
-    wrong = one.complaint()
+    wrong = one.complaint() if one.is_comparable else None
     if wrong is not None:
         _warn(f"{one.problem}: {one.algorithm}: {wrong}; PyTorch's own kernel takes its place")
         one.settle(one.pytorch)
