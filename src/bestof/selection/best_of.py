@@ -15,6 +15,7 @@ from bestof.selection.call.chooser import Chooser
 from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.call.new_problem import Neighbours, NewProblems
 from bestof.selection.hot_path import HotPath
+from bestof.selection.identity.problem import canonical
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies.policy import Policy
 from bestof.selection.reports.paper_interface import PaperInterface
@@ -298,6 +299,15 @@ class BestOf(PaperInterface, HotPath):
         """
         decision = self._knowledge.decisions.get(problem)
         return None if decision is None else decision.alternative
+
+    def ordered(self, problem: Hashable) -> str | None:
+        """Return the alternative that BESTOF_FORCE or a pin orders for a problem; None without one.
+
+        `problem` is what `get_problem_size` returns.
+        """
+        order = forced(self.name, self.alternative_names)
+        order = order or self._knowledge.stored.pinned(canonical(problem))
+        return None if order is None else order.alternative
 
     @property
     def budget(self) -> float | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import product
+from typing import Any, TypeAlias, get_args
 
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, UnlessShared
 from bestof.selection.policies.policy import always
-from bestof.selection.state.forced_choice import orders
 from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.selection.state.registry import Defaults
 from bestof.torch.backends.depends import DEPENDS
@@ -25,6 +25,7 @@ from bestof.torch.ops.convolution.group import computes_jointly, shares_im2row, 
 from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.ops.memory_format import Layout
 from bestof.torch.ops.search import PATIENCE, RACE, SEARCHES
 from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.offer import asks, is_offered
@@ -33,6 +34,7 @@ Mask: TypeAlias = tuple[bool, bool, bool]
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 _REMEMBERED = 4096
+_LAYOUTS = get_args(Layout)
 
 
 class ConvolutionLayer:
@@ -287,20 +289,23 @@ class ConvolutionLayer:
         return asks(made)
 
     def _may_be_joint(self, layer: Any) -> bool:
-        return not self._has_order() and computes_jointly(layer)
+        return computes_jointly(layer) and not self._has_order(layer)
 
     def _may_share(self, layer: Any) -> bool:
-        return is_offered(SHARED) and not self._has_order() and shares_im2row(layer)
+        return is_offered(SHARED) and shares_im2row(layer) and not self._has_order(layer)
 
-    def _has_order(self) -> bool:
-        """Return whether an order names a row of a pass. The passes of all layers are apart then.
+    def _has_order(self, layer: LayerProblem) -> bool:
+        """Return whether an order names a row of a pass of a layer. Its passes are apart then.
 
         PyTorch's own kernels obey `fixed:as is` as a whole, too.
         """
         passes, fixed = [one.selector for one in self.parts], always(Defaults.policy)
-        forced = {name for name, _ in orders()}
         is_fixed = fixed != self._as_is and any(fixed in one.alternative_names for one in passes)
-        return is_fixed or any(one.name in forced for one in passes)
+        # Which layout the gradient will have is not known yet: an order for any of them holds.
+        forward, gradient = layer.convolution, layer.convolution._replace(bias=False)
+        gradients = [gradient._replace(grad_layout=one) for one in _LAYOUTS]
+        asked = [(passes[0], forward), *product(passes[1:], gradients)]
+        return is_fixed or any(one.ordered(problem) is not None for one, problem in asked)
 
     def _drop_kept(self, layer: LayerProblem, input: Tensor) -> None:
         """Drop the matrix of an input, which the present forward pass does not make."""
