@@ -27,6 +27,7 @@ from bestof.selection.store import import_default_store
 from bestof.torch.dispatch.overrides import make_overrides, operation_overrides, overrides
 from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.ops import table
+from bestof.torch.plan.algorithms.table import offered_names
 from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
@@ -211,7 +212,9 @@ def _parsed(config: ConfigurationLike) -> Configuration:
     """Return a configuration. Raises InvalidArgument, also for operations that do not exist."""
     configuration = parse_configuration(config)
     load_entry_points()  # the names of their rows may stand in it
-    check_offer(Offer(configuration.only, configuration.without), table.OPERATIONS)
+    offer = Offer(configuration.only, configuration.without)
+    if offer != Offer():
+        check_offer(offer, table.OPERATIONS, offered_names())
     return configuration
 
 

@@ -69,9 +69,14 @@ def asks(selector: BestOf) -> BestOf:
     return selector
 
 
-def check_offer(offer: Offer, operations: Sequence[Operation[Any]]) -> None:
-    """Raise InvalidArgument for a name that no row, or for `without` no operation, has."""
-    rows = {row.name for one in operations for row in one.rows} | {SHARED_IM2ROW}
+def check_offer(
+    offer: Offer, operations: Sequence[Operation[Any]], of_plans: Iterable[str] = ()
+) -> None:
+    """Raise InvalidArgument for a name that no row, or for `without` no operation, has.
+
+    of_plans: the names that algorithms for fused layers go by.
+    """
+    rows = {row.name for one in operations for row in one.rows}.union(of_plans, {SHARED_IM2ROW})
     firsts = {one.rows[0].name for one in operations}
     for name in offer.only:
         _check(f"config: kernel.only: there is no row {name!r}", name, rows)
@@ -94,6 +99,11 @@ def _check(told: str, name: str, known: set[str]) -> None:
 def is_offered(name: str) -> bool:
     """Return whether rows of this name are left in at present."""
     return _Process.offer.has(name)
+
+
+def is_ordered(name: str) -> bool:
+    """Return whether `kernel.only` names rows of this name, so that they are tried at any speed."""
+    return name in _Process.offer.only
 
 
 def is_out(operation: str) -> bool:

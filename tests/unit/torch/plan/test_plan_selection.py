@@ -14,10 +14,12 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.accuracy import Accuracy
-from bestof.errors import BestofWarning
+from bestof.errors import BestofWarning, InvalidArgument
 from bestof.kernels import algorithms, build, matmul_algorithms
-from bestof.selection import BestOf, Fixed
+from bestof.selection import BestOf, Fixed, use_policy, use_store
 from bestof.selection.state.registry import Defaults
+from bestof.selection.state.tuning import applies
+from bestof.selection.store.memory import MemoryStore
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution.passes import PASSES
@@ -59,9 +61,7 @@ def pointwise(accuracy: Accuracy = "float32", **geometry: Any) -> FusedProblem:
 
 def applying(one: FusedProblem) -> set[str]:
     return {
-        alternative.name
-        for alternative in selector().alternatives
-        if alternative.supports is None or alternative.supports(one)
+        alternative.name for alternative in selector().alternatives if applies(alternative, one)
     }
 
 
@@ -277,6 +277,64 @@ def test_what_is_decided_already_is_not_packed_for_others(monkeypatch: pytest.Mo
     finally:
         selector.cache_clear()
     assert set(packed) == {"convgemm"}
+
+
+def chosen(model: nn.Module, *shape: int) -> list[str | None]:
+    """Return what a new plan has chosen, by new selectors: they read orders when they are made."""
+    selectors = convolution_step.selector, raced_step.selector
+    for one in selectors:
+        one.cache_clear()
+    try:
+        plan = bt.optimize(model.eval(), torch.randn(shape))
+    finally:
+        for one in selectors:
+            one.cache_clear()
+    program = next(iter(plan._programs.values())).program
+    return [one.algorithm for one in program.choices.values()]
+
+
+def test_an_order_takes_an_algorithm_that_is_thought_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shape = nn.Conv2d(64, 64, 3, padding=1), (1, 64, 28, 28)  # where Winograd saves most
+    assert "direct" not in applying(problem_of_layer(model, shape))
+    monkeypatch.setenv("BESTOF_FORCE", "fused convolution=direct")
+    assert chosen(model, *shape) == ["direct"]
+    monkeypatch.delenv("BESTOF_FORCE")
+    use_policy("fixed:im2row")
+    try:
+        assert chosen(model, *shape) == ["im2row"]
+        assert chosen(nn.Linear(64, 32), 3, 64) == ["im2row"]
+    finally:
+        use_policy(None)
+    store = MemoryStore()
+    store.pin("fused convolution", "pytorch")  # where oneDNN stands for it
+    use_store(store)
+    try:
+        assert chosen(model, *shape) == ["pytorch"]
+    finally:
+        use_store(None)
+
+
+def problem_of_layer(model: nn.Conv2d, shape: tuple[int, ...]) -> FusedProblem:
+    weights = FrozenWeights(model.weight, model.bias, None, 1)
+    return problem_of(Layer(weights, padding=(1, 1)), "float32", shape, False)
+
+
+@pytest.mark.filterwarnings("ignore:kernel.only leaves nothing")
+def test_the_configuration_names_what_plans_choose_among() -> None:
+    wide = problem_of_layer(nn.Conv2d(64, 64, 3, padding=1), (1, 64, 28, 28))
+    norm = nn.LayerNorm(48)
+    try:
+        bt.enable({"kernel": {"only": ["native direct", "native matvec"]}})
+        assert applying(wide) == {"onednn", "direct"}
+        assert applying(linear(3, 64, 32)) == {"pytorch", "matvec", "direct"}
+        assert chosen(norm, 5, 48) == ["pytorch"]
+        bt.enable({"kernel": {"without": ["native"]}})
+        assert chosen(norm, 5, 48) == ["pytorch"]
+        assert "convgemm" in applying(wide)
+        with pytest.raises(InvalidArgument, match="no row 'native nothing'"):
+            bt.enable({"kernel": {"only": ["native nothing"]}})
+    finally:
+        bt.disable()
 
 
 def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(

@@ -11,7 +11,7 @@ from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.product import products
 from bestof.torch.plan.algorithms.pytorch import PyTorch
 from bestof.torch.plan.layers.problem import FusedProblem
-from bestof.torch.rows.offer import is_offered
+from bestof.torch.rows.offer import is_offered, is_ordered
 
 PYTORCH = PyTorch()
 
@@ -35,17 +35,37 @@ def algorithm(name: str) -> Algorithm:
     return _unpacked()[name] if row is None else row
 
 
+def offered_names() -> list[str]:
+    """Return the names that configurations have for the algorithms, but for PyTorch's own."""
+    return [_offered_name(row) for row in table().values() if not row.trusted]
+
+
+def _offered_name(row: Algorithm) -> str:
+    return f"native {row.name}"  # as rows of eager calls
+
+
 def applicable(problem: FusedProblem) -> list[str]:
     """Return the names of the algorithms that race for a problem, in order."""
-    return [name for name, row in table().items() if takes_part(row, problem)]
+    return [
+        name
+        for name, row in table().items()
+        if may_run(row, problem) and left_out(row, problem) is None
+    ]
 
 
-def takes_part(row: Algorithm, problem: FusedProblem) -> bool:
-    """Return whether an algorithm races for a problem: it may, and the configuration has it.
+def may_run(row: Algorithm, problem: FusedProblem) -> bool:
+    """Return whether an algorithm can compute a problem, and the configuration has it.
 
-    Configurations name native kernels as eager calls do. PyTorch's own stay.
+    PyTorch's own stay in any case.
     """
-    return row.supports(problem) and (row.trusted or is_offered(f"native {row.name}"))
+    return row.can_run(problem) and (row.trusted or is_offered(_offered_name(row)))
+
+
+def left_out(row: Algorithm, problem: FusedProblem) -> str | None:
+    """Return why a race leaves an algorithm out that could run; None if it is tried."""
+    if row.supports(problem) or is_ordered(_offered_name(row)):
+        return None
+    return "another algorithm does the same work, and is known to be as fast for such layers"
 
 
 def promised_error(problem: FusedProblem, name: str | None) -> float:

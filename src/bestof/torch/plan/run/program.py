@@ -222,12 +222,13 @@ class Program:
         self._idle = []
 
     def _take(self) -> Binding:
-        try:
+        try:  # `suppress` would cost each call 0.3 us
             return self._idle.pop()
         except IndexError:
-            # Tensors made in inference mode could not be written to outside of it.
-            with self._lock, torch.inference_mode(False), torch.no_grad():
-                return self._bind()
+            pass
+        # Tensors made in inference mode could not be written to outside of it.
+        with self._lock, torch.inference_mode(False), torch.no_grad():
+            return self._bind()
 
     def _bind(self) -> Binding:
         memory = self._memory

@@ -14,7 +14,14 @@ from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
-from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable, table, takes_part
+from bestof.torch.plan.algorithms.table import (
+    PYTORCH,
+    algorithm,
+    applicable,
+    left_out,
+    may_run,
+    table,
+)
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem
@@ -206,7 +213,13 @@ def selector() -> BestOf:
     made = BestOf(
         "fused convolution",
         [
-            Alternative(row.name, _by(row), DEPENDS, supports=_supports(row))
+            Alternative(
+                row.name,
+                _by(row),
+                DEPENDS,
+                supports=partial(may_run, row),
+                unpromising=partial(left_out, row),
+            )
             for row in table().values()
         ],
         lambda step: step.problem,
@@ -220,10 +233,6 @@ def selector() -> BestOf:
 def neighbourhood() -> Neighbourhood[FusedProblem]:
     """Return the neighbours of fused layers: the same layer, with other batches or image sizes."""
     return Neighbourhood(lambda problem: problem.batched, lambda problem: problem[1:])
-
-
-def _supports(row: Algorithm) -> Callable[[Any], bool]:
-    return partial(takes_part, row)
 
 
 def _by(row: Algorithm) -> Callable[[Any], None]:

@@ -16,6 +16,7 @@ from bestof.torch.plan.steps.chosen_step import Choice, Runner
 from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.comparison import Comparison, stands_out
 from bestof.torch.plan.steps.step_verifier import StepVerifier
+from bestof.torch.rows.offer import asks, is_offered
 
 ALTERNATIVES = PYTORCH, NATIVE = "pytorch", "native"
 
@@ -130,13 +131,19 @@ class RacedStep(ComparedStep):
 @cache
 def selector() -> BestOf:
     """Return the selector of all raced steps. It is called with a `RacedStep`, and runs it."""
-    return BestOf(
+    made = BestOf(
         "plan step",
         [
             Alternative(PYTORCH, lambda step: step.runner(PYTORCH)(), DEPENDS),
-            Alternative(NATIVE, lambda step: step.runner(NATIVE)(), DEPENDS),
+            Alternative(
+                NATIVE,
+                lambda step: step.runner(NATIVE)(),
+                DEPENDS,
+                supports=lambda _: is_offered(NATIVE),  # configurations name it as eager calls do
+            ),
         ],
         lambda step: step.problem,
         check=StepVerifier(lambda name: name == PYTORCH),
         policy=UnlessShared(_POLICY),
     )
+    return asks(made)
