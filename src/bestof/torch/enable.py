@@ -260,7 +260,7 @@ def _apply(*, threads: bool = False) -> None:
     try:
         if not Defaults.store_named:
             import_default_store()
-        _offer(Offer(wanted.only, wanted.without, wanted.memory_mib))
+        _offer(Offer(wanted.only, wanted.without, wanted.memory_mib, wanted.skip_modules))
         SKIPPED_MODULES.skip(wanted.skip_modules)
         make_overrides()  # before any is in, while the kernels in place are PyTorch's
         count_steps()

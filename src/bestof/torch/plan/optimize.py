@@ -10,12 +10,14 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
+from bestof.selection.notice import warn
 from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.padding import padding_of
 from bestof.torch.rows.entry_points import load_entry_points
+from bestof.torch.rows.offer import skipped
 
 Memory = int | Literal["eager"] | None
 
@@ -74,6 +76,7 @@ def optimize(
     plan.joins = memory is None
     plan.admission = Admission(shapes if accuracy != "exact" else 2 * shapes)
     plan.check_unchanged(model)
+    _tell_skipped(model, accuracy)
     if lengths is None:
         plan.fix(*pytree.tree_flatten((args, kwargs)))
     else:
@@ -131,6 +134,19 @@ def _check_arguments(
     if not isinstance(shapes, int) or isinstance(shapes, bool) or shapes < 1:
         raise InvalidArgument(
             f"optimize: shapes: expected a whole number of at least 1; got {shapes!r}"
+        )
+
+
+def _tell_skipped(model: nn.Module, accuracy: Accuracy) -> None:
+    """Warn if the configuration leaves modules to PyTorch that a plan will compute."""
+    names = skipped(name for name, _ in model.named_modules())
+    if names and accuracy != "exact":
+        more = f", and {len(names) - 1} more" if len(names) > 1 else ""
+        warn(
+            f"optimize: kernel.skip_modules leaves {names[0]!r}{more} of {type(model).__name__} to "
+            "PyTorch, but a plan joins the operators of all modules, and computes these, too; "
+            "optimise the parts of the model around them, or pass accuracy='exact', which runs "
+            "PyTorch's own operators"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
@@ -26,11 +27,13 @@ class Offer(NamedTuple):
         their speed; all if there are none.
     without: rows that are left out, and operations of which PyTorch's own row stays alone.
     memory_mib: the most MiB for scratch, packed weights and kept matrices; None for no bound.
+    skip_modules: patterns for the names of modules that are left to PyTorch.
     """
 
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     memory_mib: int | None = None
+    skip_modules: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
         """Return whether a row of this name stays."""
@@ -104,6 +107,12 @@ def is_offered(name: str) -> bool:
 def is_ordered(name: str) -> bool:
     """Return whether `kernel.only` names rows of this name, so that they are tried at any speed."""
     return name in _Process.offer.only
+
+
+def skipped(modules: Iterable[str]) -> list[str]:
+    """Return those names of modules that the configuration leaves to PyTorch."""
+    patterns = _Process.offer.skip_modules
+    return [name for name in modules if any(fnmatchcase(name, one) for one in patterns)]
 
 
 def is_out(operation: str) -> bool:
