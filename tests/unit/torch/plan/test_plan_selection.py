@@ -337,6 +337,14 @@ def test_the_configuration_names_what_plans_choose_among() -> None:
         bt.disable()
 
 
+def test_a_used_up_budget_does_not_hold_optimize_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Defaults.budget, "is_on", True)
+    monkeypatch.setattr(Defaults.budget, "lost", 1e9)
+    monkeypatch.setattr(tuning, "_MOST_RUNS", 300)
+    assert chosen(nn.Conv2d(32, 32, 3, padding=1), 2, 32, 61, 59) != [None]
+    assert Defaults.budget.lost == 1e9
+
+
 def test_modules_that_a_plan_does_not_skip_are_told() -> None:
     model, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).eval(), torch.randn(2, 6)
     try:
