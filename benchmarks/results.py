@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bestof.distribution import VERSION
+from bestof.profile.peak import measure_peak
 from bestof.profile.recording.recorder import processor_name
 from bestof.whole_file import write_whole
 
@@ -121,12 +122,23 @@ RESULTS = (
 )
 
 
+def version() -> str:
+    """Return the line that a file of results begins with: commit, date, processor and peak."""
+    asked = ["git", "describe", "--always", "--abbrev=8", "--exclude=*", "--dirty"]
+    found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    peak = measure_peak()
+    return (
+        f"Commit {found.stdout.strip() or 'unknown'}, {datetime.date.today()}, {processor_name()}, "
+        f"{os.cpu_count()} processors, peak {peak.flops / 1e9:.0f} GFLOP/s."
+    )
+
+
 def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
     """Run one command, show and keep what it prints, and return its exit status."""
     words = step.words(folder, quick=quick)
     shown = " ".join(["bestof", *words]).replace(f"{folder}/", "")
     print(f"$ {shown}", flush=True)
-    lines = [f"$ {shown}\n"]
+    lines = [f"{version()}\n", f"$ {shown}\n"]
     process = subprocess.Popen(
         [sys.executable, "-m", "bestof", *words],
         cwd=ROOT,
@@ -156,12 +168,11 @@ def measure(result: Result, folder: Path, *, quick: bool) -> str | None:
     return None
 
 
-def page(folder: Path, commit: str, *, quick: bool) -> str:
-    """Return the page of all results that are there."""
+def page(folder: Path, *, quick: bool) -> str:
+    """Return the page of all results that are there. Each tells its commit, as they may differ."""
     parts = [
         "# What the papers compare, measured here",
-        f"bestof {VERSION}, commit {commit}, {datetime.date.today()}, {processor_name()}, "
-        f"{os.cpu_count()} processors." + (" A trial of the commands, no result." * quick),
+        f"bestof {VERSION}." + (" A trial of the commands, no result." * quick),
     ]
     for result in RESULTS:
         outputs = sorted(folder.glob(f"{result.name}-[0-9].txt"))
@@ -174,12 +185,6 @@ def page(folder: Path, commit: str, *, quick: bool) -> str:
         pictures = [one for stem in stems for one in sorted(folder.glob(f"{stem}*.png"))]
         parts += [f"![{one.stem}]({one.name})" for one in pictures]
     return "\n\n".join(parts) + "\n"
-
-
-def commit_of(root: Path) -> str:
-    asked = ["git", "describe", "--always", "--dirty"]
-    found = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 def main() -> int:
@@ -199,7 +204,7 @@ def main() -> int:
         if not options.names or result.name in options.names:
             fault = measure(result, folder, quick=options.quick)
             failed += [] if fault is None else [fault]
-            text = page(folder, commit_of(ROOT), quick=options.quick)
+            text = page(folder, quick=options.quick)
             write_whole(folder / "index.md", text)
     print(f"{folder / 'index.md'} shows all of it")
     for fault in failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_a_result_stands_on_the_page_and_is_not_measured_twice(tmp_path: Path) -
         shown.append(done.stdout)
     page = (tmp_path / "index.md").read_text(encoding="utf-8")
     assert "## theano" in page
+    assert re.search(r"^Commit .+, \d{4}-\d\d-\d\d, .+, peak \d+ GFLOP/s\.$", page, re.MULTILINE)
     assert "swap: input gradient" in page
     assert "A trial of the commands, no result." in page
     assert "$ bestof bench conv" in shown[0]
