@@ -24,8 +24,10 @@ from bestof.whole_file import write_whole
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-# Layers of AlexNet, of VGG16 and of ResNet34, as the options of `bestof bench conv` name them.
+# The layers of Theano's three tables, then some of AlexNet, VGG16 and ResNet34, as the options of
+# `bestof bench conv` name them.
 LAYERS = (
+    *("i3x64x64,k128x7x7,b64", "i32x15x80,k64x5x5,b256", "i128x36x12,k64x6x3,b256"),
     *("i3x224x224,k64x11x11,b16,s4,p2", "i64x27x27,k192x5x5,b16,p2"),
     *("i192x13x13,k384x3x3,b16,p1", "i64x112x112,k128x3x3,b4,p1"),
     *("i256x14x14,k256x3x3,b16,p1", "i64x56x56,k64x1x1,b16"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,16 @@ def test_every_figure_of_the_pages_has_a_version(figures: ModuleType) -> None:
 def test_the_pages_with_their_own_code_are_there(figures: ModuleType) -> None:
     for page, code in figures.CODE.items():
         assert all((ROOT / one).exists() for one in (page, *code)), page
+
+
+def test_what_is_measured_for_a_claim_stands_where_its_link_leads() -> None:
+    page = ROOT / "docs" / "results" / "claims.md"
+    links = re.findall(r"\[([^\]]*\d[^\]]*)\]\(([\w./]+\.md)", page.read_text(encoding="utf-8"))
+    assert len(links) > 25
+    for text, target in links:
+        there = (page.parent / target).read_text(encoding="utf-8")
+        for number in re.findall(r"\d+(?:\.\d+)?", text):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", there), (text, target)
 
 
 @pytest.mark.parametrize(
