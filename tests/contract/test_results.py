@@ -12,7 +12,7 @@ import pytest
 
 from bestof.bench.model.peers.table import PEERS
 from bestof.cli import bench_model
-from bestof.cli.bench_model_options import parser_of_models
+from bestof.cli.bench_model_options import make_parser
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,8 +34,8 @@ def test_the_models_are_compared_with_every_static_choice(
     compared = [one for one in words if one[:2] == ["bench", "model"]]
     assert len(compared) == 3
     for one in compared:
-        options = parser_of_models().parse_args(one[2:])
-        bench_model._check_combination(parser_of_models(), options)
+        options = make_parser().parse_args(one[2:])
+        bench_model._check_combination(make_parser(), options)
         assert options.static
         assert options.narrow == quick
 

@@ -6,13 +6,14 @@ interrupt.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from bestof.cli.command import Command, Subcommand
 from bestof.cli.missing import advice
+from bestof.cli.parser import Parser
 from bestof.cli.termination import INTERRUPTED
 from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument
@@ -36,12 +37,15 @@ COMMANDS = (
     Command("compare", "bestof.cli.compare", "show what differs between two profiles"),
     Command("doctor", "bestof.cli.doctor", "find the traps that slow this machine or a program"),
     Command("bench", "bestof.cli.bench", "measure this machine"),
+    Command("completion", "bestof.cli.completion", "complete commands in bash, zsh or fish"),
 )
 
-_EPILOG = (
-    "`bestof COMMAND --help` tells more. "
-    "Exit status: 0 success, 1 failure of what was run, 2 wrong usage, 130 interrupted."
-)
+_EPILOG = """\
+  bestof run train.py --epochs 3
+  bestof report
+
+`bestof COMMAND --help` tells more. \
+Exit status: 0 success, 1 failure of what was run, 2 wrong usage, 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,19 +92,20 @@ def _find(name: str) -> Command | None:
 def _without_command(arguments: list[str]) -> int:
     width = max(len(command.name) for command in COMMANDS)
     rows = (f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="bestof",
         usage="bestof [-h] [--version] COMMAND ...",
         description="Picks, while a program runs, the fastest of several implementations "
         "for every problem size.",
         epilog="\n".join(["commands:", *rows, "", _EPILOG]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bestof {VERSION}")
     _, rest = parser.parse_known_args(arguments)
     names = ", ".join(command.name for command in COMMANDS)
     if rest:
-        parser.error(f"there is no command {rest[0]!r}; the commands are {names}")
+        close = get_close_matches(rest[0], [command.name for command in COMMANDS])
+        asked = f"did you mean {close[0]!r}? The" if close else "the"
+        parser.error(f"there is no command {rest[0]!r}; {asked} commands are {names}")
     parser.error(f"a command is missing; the commands are {names}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from bestof.cli.command import Command, Subcommand
+from bestof.cli.options import parser_of
 
 # A benchmark's module is imported when it is called, so `bench dispatch` does not wait for torch.
 BENCHES = (
@@ -19,26 +20,33 @@ BENCHES = (
 )
 
 
+_EPILOG = """\
+  bestof bench conv i64x56x56,k64x3x3,b8,p1
+  bestof bench model vgg16 --train --batch 8
+
+`bestof bench BENCHMARK --help` tells more."""
+
+
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
     """Find the benchmark, and pass the other arguments to it."""
     found = next((bench for bench in BENCHES if argv and bench.name == argv[0]), None)
     if found is None:
-        parser = _parser()
+        parser = make_parser()
         parser.parse_args(argv)
         parser.error("name the benchmark first")
     bench: Subcommand = import_module(found.module)
     return bench.call(argv[1:])
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     width = max(len(bench.name) for bench in BENCHES)
     rows = (f"  {bench.name:<{width}}  {bench.summary}" for bench in BENCHES)
-    parser = argparse.ArgumentParser(
-        prog="bestof bench",
+    parser = parser_of(
+        "bench",
         usage="bestof bench [-h] BENCHMARK ...",
         description="Measure this machine.",
-        epilog="\n".join(["benchmarks:", *rows, "", "`bestof bench BENCHMARK --help` tells more."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(["benchmarks:", *rows, "", _EPILOG]),
     )
     parser.add_argument("benchmark", metavar="BENCHMARK", choices=[bench.name for bench in BENCHES])
     return parser

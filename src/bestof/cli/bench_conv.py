@@ -29,7 +29,7 @@ def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
     if "--peers" in argv:
         return bench_conv_peers.call(argv)
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     passes = DIRECTIONS if options.passes is None else passes_of(options.passes, DIRECTIONS)
     for notation in options.convolution:
         parse_conv(notation)  # check all before measuring the first
@@ -51,7 +51,8 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench conv",
         description="Measure every alternative of 2-D convolutions, forward and both gradients.",

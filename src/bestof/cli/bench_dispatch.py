@@ -25,12 +25,15 @@ tell what a call takes beyond that, and beyond its policy.
 inputs x outputs). First PyTorch without bestof; the other columns tell what a call takes
 beyond that. "a Python pass": every call goes through a Python function that only calls
 PyTorch's kernel. "enabled": bestof is enabled and has settled on PyTorch's own kernel.
-"in Python": the same without the compiled side, which linear layers always have."""
+"in Python": the same without the compiled side, which linear layers always have.
+
+  bestof bench dispatch
+  bestof bench dispatch --torch --json"""
 
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.torch:
         return _torch(options)
     rows = measure(options.repeats, options.calls)
@@ -56,7 +59,8 @@ def _torch(options: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench dispatch",
         description="Measure what a call of a selector costs, and compare it with other ways to "

@@ -33,7 +33,7 @@ of MKL and oneDNN took, with half the distance between the quartiles.
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure, print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.rounds < 1:
         raise InvalidArgument(f"--rounds: expected at least 1; got {options.rounds}")
     if options.quick and options.product:
@@ -53,7 +53,8 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench gemm",
         description="Measure matrix products beside MKL, oneDNN and the BLAS of NumPy.",

@@ -30,7 +30,7 @@ from bestof.bench.model.record import (
     write_csv,
 )
 from bestof.bench.model.result import PROMISE, MatrixRow, ModelTimes, PeerTime
-from bestof.cli.bench_model_options import parser_of_models
+from bestof.cli.bench_model_options import make_parser
 from bestof.cli.options import check_writable, numbers_of
 from bestof.distribution import install
 from bestof.errors import BestofError, InvalidArgument
@@ -52,7 +52,7 @@ _STATIC = ("eager", "enable", *(one.name for one in PEERS if one.static))
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print. Return 1 if PyTorch eager or bestof failed."""
-    parser = parser_of_models()
+    parser = make_parser()
     options = parser.parse_args(argv)
     _check_combination(parser, options)
     if options.png and find_spec("matplotlib") is None:

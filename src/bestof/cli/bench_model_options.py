@@ -32,7 +32,8 @@ what only the preparation took.
   bestof bench model --read first.json second.json --png both.png"""
 
 
-def parser_of_models() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench model",
         description="Measure whole models, inference or training steps, by bestof and by peers.",

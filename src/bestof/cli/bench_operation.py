@@ -28,7 +28,7 @@ OMP_NUM_THREADS sets the number of threads.
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if find_spec("torch") is None:
         raise BestofError(
             f"bench operation needs PyTorch, which is not installed; {install('torch')}"
@@ -48,7 +48,8 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench operation",
         description="Measure every row of the operations that `enable` chooses for.",
@@ -58,7 +59,11 @@ def _parser() -> argparse.ArgumentParser:
         "operation", nargs="*", metavar="OPERATION", help="its name in reports (default: all)"
     )
     parser.add_argument(
-        "--accuracy", choices=ACCURACIES, default=DEFAULT_ACCURACY, help="of the rows that are run"
+        "--accuracy",
+        metavar="LEVEL",
+        choices=ACCURACIES,
+        default=DEFAULT_ACCURACY,
+        help=f"of the rows that are run: {', '.join(ACCURACIES)} (default: %(default)s)",
     )
     add_number(parser, "--rounds", 9, "rounds")
     add_number(parser, "--seconds", 0.02, "of each row in a round", seconds)

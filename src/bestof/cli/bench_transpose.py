@@ -16,12 +16,14 @@ _EPILOG = f"""\
 GB/s: bytes read plus written; of copy: the speed over that of a copy of as many bytes by as many
 threads; of NumPy: how many times faster than numpy.transpose into an array. Promised for the
 best algorithm: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
-OMP_NUM_THREADS sets the number of threads."""
+OMP_NUM_THREADS sets the number of threads.
+
+  bestof bench transpose --batch 1"""
 
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     rows = measure_transpose(options.batch, rounds=options.rounds, seconds=options.seconds)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
@@ -30,7 +32,8 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "bench transpose",
         description="Measure the transposition of VGG16's activations, NCHW to NHWC and back.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,3 +28,7 @@ class Subcommand(Protocol):
         It may also return a program that is ready to run. Raises BestofError for an error that is
         printed in one line, and InvalidArgument for wrong usage.
         """
+
+    @property
+    def make_parser(self) -> Callable[[], argparse.ArgumentParser]:
+        """Return the parser of the arguments, for `bestof completion`."""

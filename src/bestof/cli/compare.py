@@ -31,7 +31,7 @@ lines. B minus A is shown, the greatest difference first.
 
 def call(argv: Sequence[str]) -> int:
     """Parse, read, compare and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     fields = tuple(tuple(text.split(",")) for text in options.by) or _DEFAULT
     for name in {name for by in fields for name in by} - FIELDS.keys():
         raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
@@ -76,7 +76,8 @@ def read_either(path: str) -> Profile:
     return load_profile(path) if start == b"{" else from_log(path, read_log(path))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "compare",
         description="Show what differs between two profiles.",

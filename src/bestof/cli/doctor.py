@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -49,15 +50,7 @@ def call(argv: Sequence[str]) -> int:
     says so, and 1 is returned.
     """
     own, module, rest = split_arguments(argv, _VALUED)
-    parser = parser_of_script(
-        "doctor",
-        "Find the traps that this machine and a PyTorch program are in.",
-        _EPILOG,
-        or_else="[options]",
-    )
-    add_number(parser, "--seconds", 35.0, "try cures for S seconds", seconds)
-    add_json(parser, "the findings as JSON")
-    options = parser.parse_args(own)
+    options = make_parser().parse_args(own)
     if rest:
         (find_module if module else find_script)(rest[0], rest[1:])  # refuse an unusable one here
     words = ["-m", *rest] if module else rest
@@ -81,6 +74,19 @@ def call(argv: Sequence[str]) -> int:
             "no cure was tried on the program"
         )
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    parser = parser_of_script(
+        "doctor",
+        "Find the traps that this machine and a PyTorch program are in.",
+        _EPILOG,
+        or_else="[options]",
+    )
+    add_number(parser, "--seconds", 35.0, "try cures for S seconds", seconds)
+    add_json(parser, "the findings as JSON")
+    return parser
 
 
 def _examined(words: Sequence[str], limit: float) -> dict[str, Any]:

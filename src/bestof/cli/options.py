@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
+from bestof.cli.parser import Parser
 from bestof.errors import InvalidArgument
 from bestof.whole_file import check_replaceable
 
@@ -15,14 +16,8 @@ PROBLEMS_SHOWN = 1000  # a table of 100,000 took 35 s to draw, and no one reads 
 
 
 def parser_of(command: str, description: str, epilog: str, **more: Any) -> argparse.ArgumentParser:
-    """Return the parser of `bestof COMMAND`; the lines of its help stay as they are written."""
-    return argparse.ArgumentParser(
-        prog=f"bestof {command}",
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **more,
-    )
+    """Return the parser of `bestof COMMAND`."""
+    return Parser(prog=f"bestof {command}", description=description, epilog=epilog, **more)
 
 
 def parser_of_script(

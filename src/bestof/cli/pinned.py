@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -24,15 +25,8 @@ Put `-m bestof run train.py` in place of `train.py` to tune its kernels too."""
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
     """Pin this process. Return a function that runs the program."""
-    parser = parser_of(
-        "pinned",
-        usage="bestof pinned PROCESSORS (script.py | -m MODULE) [arguments]",
-        description="Run a script on the processors of its rank.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
     if not argv or argv[0].startswith("-"):
-        parser.parse_args(argv)
+        make_parser().parse_args(argv)
     _, module, rest = split_arguments(argv[1:], ())
     if not rest:
         raise InvalidArgument(
@@ -44,6 +38,17 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
     pin(argv[0])
     return script.run
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    return parser_of(
+        "pinned",
+        usage="bestof pinned PROCESSORS (script.py | -m MODULE) [arguments]",
+        description="Run a script on the processors of its rank.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
 
 
 def pin(text: str) -> None:

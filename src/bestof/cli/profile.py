@@ -68,7 +68,7 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     The runner runs the program and prints its tables.
     """
     own, module, rest = split_arguments(argv, _VALUED)
-    options = _parser().parse_args(own)
+    options = make_parser().parse_args(own)
     usual = DEFAULT_FIELDS if options.log is None else LOG_FIELDS
     fields = tuple(tuple(text.split(",")) for text in options.by) or usual
     for name in {name for by in fields for name in by} - FIELDS.keys():
@@ -95,7 +95,8 @@ def _of_log(path: str) -> Profile:
     return from_log(path, read_log(path))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of_script(
         "profile",
         "Show where the time of a PyTorch program goes.",

@@ -48,7 +48,7 @@ _FAULTS = 100.0
 
 def call(argv: Sequence[str]) -> int:
     """Parse, replay and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.seconds <= 0 or options.rows < 1:
         raise InvalidArgument("--seconds: expected a positive number; --rows: expected 1 or more")
     if options.threads is not None and options.threads < 1:
@@ -72,7 +72,8 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         "project",
         description="Show how fast a profiled step could be, and what to do for it.",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Sequence
 
 from bestof import selection
 from bestof.cli.kept import kept
-from bestof.cli.options import PROBLEMS_SHOWN, add_json
+from bestof.cli.options import PROBLEMS_SHOWN, add_json, parser_of
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.reports.report import Report, report_from_dict
@@ -18,14 +19,21 @@ from bestof.view.overview import ROWS
 from bestof.view.tree import decision_trees
 from bestof.view.words import explained_words
 
+_EPILOG = """\
+Without FILE and --store: what this user's store holds.
+
+  bestof report
+  bestof report --all run.json
+  bestof report --html run.html run.json"""
+
 
 def call(argv: Sequence[str]) -> int:
     """Parse, read and print."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.file is not None and options.store is not None:
         raise InvalidArgument("a report file and --store were both given; pass one of them")
     if options.explain_words:
-        print(explained_words())
+        print(explained_words(shutil.get_terminal_size().columns))
         return 0
     most = options.limit
     if most is not None and most < 0:
@@ -53,11 +61,12 @@ def call(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof report",
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    parser = parser_of(
+        "report",
         description="Show what was measured and chosen: a row for each layer or problem.",
-        epilog="Without FILE and --store: what this user's store holds.",
+        epilog=_EPILOG,
     )
     parser.add_argument(
         "file",

@@ -49,13 +49,17 @@ that it forks keep what was decided before the fork.
 
 --store and --policy take precedence over the environment, and --accuracy over
 what the script enables. A script that calls enable or set_config replaces
---config."""
+--config.
+
+  bestof run train.py --epochs 3
+  bestof run --report run.html --beside 4 train.py
+  bestof run --store postgresql://host/decisions -m package.train"""
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
     """Parse, and do all that can fail. Return a function that runs the program."""
     own, module, rest = split_arguments(argv, _VALUED)
-    options = _parser().parse_args(own)
+    options = make_parser().parse_args(own)
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
@@ -107,7 +111,8 @@ def _tell_all() -> None:
     logger.propagate = False  # the program may have handlers of its own
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of_script("run", "Run a Python program, unchanged, with tuning on.", _EPILOG)
     parser.add_argument(
         "--report",

@@ -56,7 +56,7 @@ _ENVIRONMENT_SHARE = 0.5
 def call(argv: Sequence[str]) -> int:
     """Parse the arguments, measure, and print the table and the best command line."""
     own, module, rest = split_arguments(argv, _VALUED)
-    options = _parser().parse_args(own)
+    options = make_parser().parse_args(own)
     if sys.platform != "linux":
         raise BestofError("`bestof scale` pins processes, which it can do on Linux only")
     if options.serve is not None:
@@ -142,7 +142,8 @@ def _check(options: argparse.Namespace, rest: list[str]) -> None:
         raise InvalidArgument(f"--batch: expected at least 1; got {options.batch}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of_script(
         "scale",
         "Find how many ranks of how many threads train a script fastest.",

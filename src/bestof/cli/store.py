@@ -10,7 +10,7 @@ from dataclasses import asdict
 from time import time
 
 from bestof.cli.kept import kept
-from bestof.cli.options import add_json, add_limit, limit_of
+from bestof.cli.options import add_json, add_limit, limit_of, parser_of
 from bestof.cli.store_action import Action
 from bestof.cli.store_explain import EXPLAIN
 from bestof.cli.store_lock_file import EXPORT, IMPORT, MERGE
@@ -26,7 +26,7 @@ from bestof.view.quantity import plural
 
 def call(argv: Sequence[str]) -> int:
     """Parse, open the store, and run the action."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     action: Action = options.action
     store = kept(options.store)
     try:
@@ -35,14 +35,20 @@ def call(argv: Sequence[str]) -> int:
         store.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof store", description="Show and change the decisions that are kept."
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    parser = parser_of(
+        "store",
+        description="Show and change the decisions that are kept.",
+        epilog="  bestof store show\n\n`bestof store ACTION --help` tells more.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for action in ACTIONS:
         one = actions.add_parser(
-            action.name, help=action.summary, description=f"{action.summary.capitalize()}."
+            action.name,
+            help=action.summary,
+            description=f"{action.summary.capitalize()}.",
+            epilog=f"  bestof store {action.name} {action.example}".rstrip(),
         )
         one.add_argument(
             "--store",
@@ -117,6 +123,7 @@ ACTIONS = (
         "list every problem, its decision and its evidence, and the pins",
         _show_arguments,
         _show,
+        "--selector 'convolution forward'",
     ),
     EXPLAIN,
     PIN,
@@ -126,5 +133,11 @@ ACTIONS = (
     MERGE,
     PUSH,
     PULL,
-    Action("clear", "remove decisions and their evidence, but no pin", _clear_arguments, _clear),
+    Action(
+        "clear",
+        "remove decisions and their evidence, but no pin",
+        _clear_arguments,
+        _clear,
+        "--selector 'convolution forward'",
+    ),
 )

@@ -11,9 +11,13 @@ from bestof.selection.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One row of the table of actions. `arguments` adds the arguments of this action."""
+    """One row of the table of actions. `arguments` adds the arguments of this action.
+
+    example: words after the name of the action, for its help.
+    """
 
     name: str
     summary: str
     arguments: Callable[[argparse.ArgumentParser], None]
     act: Callable[[Store, argparse.Namespace], int]
+    example: str = ""

@@ -81,5 +81,9 @@ def _dict(one: Explanation) -> dict[str, object]:
 
 
 EXPLAIN = Action(
-    "explain", "show why: evidence, host, time, the rule, and choices inside", _arguments, _explain
+    "explain",
+    "show why: evidence, host, time, the rule, and choices inside",
+    _arguments,
+    _explain,
+    "'convolution forward'",
 )

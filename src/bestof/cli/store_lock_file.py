@@ -77,11 +77,23 @@ def _take_in(store: Store, path: str, *, theirs: bool) -> int:
 
 
 EXPORT = Action(
-    "export", "write evidence, decisions and pins to a file for review", _export_arguments, _export
+    "export",
+    "write evidence, decisions and pins to a file for review",
+    _export_arguments,
+    _export,
+    "decisions.json",
 )
 IMPORT = Action(
-    "import", "merge a file into the store; its pins win over the store's", _file_arguments, _import
+    "import",
+    "merge a file into the store; its pins win over the store's",
+    _file_arguments,
+    _import,
+    "decisions.json",
 )
 MERGE = Action(
-    "merge", "merge a file into the store; the store's pins win", _file_arguments, _merge
+    "merge",
+    "merge a file into the store; the store's pins win",
+    _file_arguments,
+    _merge,
+    "decisions.json",
 )

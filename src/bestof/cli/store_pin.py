@@ -98,8 +98,16 @@ def _unpin(store: Store, options: argparse.Namespace) -> int:
 
 
 PIN = Action(
-    "pin", "take one alternative from the next run on, without measuring", _pin_arguments, _pin
+    "pin",
+    "take one alternative from the next run on, without measuring",
+    _pin_arguments,
+    _pin,
+    "'convolution forward' 'as is'",
 )
 UNPIN = Action(
-    "unpin", "remove the pin that was given with the same words", _unpin_arguments, _unpin
+    "unpin",
+    "remove the pin that was given with the same words",
+    _unpin_arguments,
+    _unpin,
+    "'convolution forward'",
 )

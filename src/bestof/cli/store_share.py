@@ -53,5 +53,17 @@ def _other(url: str) -> Store:
     return store
 
 
-PUSH = Action("push", "merge the decisions into another store; its pins win", _arguments, _push)
-PULL = Action("pull", "merge another store into this one; this one's pins win", _arguments, _pull)
+PUSH = Action(
+    "push",
+    "merge the decisions into another store; its pins win",
+    _arguments,
+    _push,
+    "postgresql://host/decisions",
+)
+PULL = Action(
+    "pull",
+    "merge another store into this one; this one's pins win",
+    _arguments,
+    _pull,
+    "postgresql://host/decisions",
+)

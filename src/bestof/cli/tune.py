@@ -37,7 +37,7 @@ _VALUED = ("--recipe", "--seconds", "--accuracy")
 def call(argv: Sequence[str]) -> int:
     """Parse the arguments, search, and print what each part has gained."""
     own, module, rest = split_arguments(argv, _VALUED)
-    options = _parser().parse_args(own)
+    options = make_parser().parse_args(own)
     if not rest:
         raise InvalidArgument("nothing to tune; usage: bestof tune [options] script.py [arguments]")
     (find_module if module else find_script)(rest[0], rest[1:])  # an unusable one is refused here
@@ -94,7 +94,8 @@ def _begun(path: Path, script: list[str], options: argparse.Namespace) -> Recipe
     return recipe
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of_script(
         "tune",
         "Find the settings that make the step of a PyTorch program faster.",

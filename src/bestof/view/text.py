@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -65,10 +66,12 @@ def text(report: Report, width: int | None, color: bool, most: int | None = None
 
 
 def terminal() -> Console:
-    """Return a console for the standard output. If that is no terminal, long lines are not cut."""
-    return Console(
-        highlight=False, force_jupyter=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH
-    )
+    """Return a console for the standard output.
+
+    If that is no terminal, and COLUMNS is not set, long lines are not cut.
+    """
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(highlight=False, force_jupyter=False, width=None if known else _PIPE_WIDTH)
 
 
 def print_text(report: Report, console: Console, most: int | None = None) -> None:
@@ -87,7 +90,7 @@ def print_text(report: Report, console: Console, most: int | None = None) -> Non
         if number:
             console.print()
         shown = replace(selector, problems=selector.problems[:share])
-        console.print(_selector(printable_selector(shown), selector_line(selector)))
+        console.print(_selector(printable_selector(shown), selector_line(selector), console.width))
         if left := len(selector.problems) - len(shown.problems):
             hidden += left
             console.print(Text(f"… {left:,} more", style="dim"))
@@ -155,7 +158,8 @@ def _rule(title: str) -> Rule:
     return Rule(Text(title, style="bold"), align="left", style="dim", characters="─")
 
 
-def _selector(selector: SelectorReport, line: str) -> RenderableType:
+def _selector(selector: SelectorReport, line: str, space: int) -> RenderableType:
+    """Return the tables of a selector for a terminal of so many columns."""
     alternatives = [one for problem in selector.problems for one in problem.alternatives]
     rows = [_cells(one) for one in alternatives]
     # A column has the same width for all problems of the selector, so that times are aligned.
@@ -163,6 +167,9 @@ def _selector(selector: SelectorReport, line: str) -> RenderableType:
     widths = [
         max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)
     ]
+    # On a narrow terminal, names are folded and numbers are not cut.
+    beside = sum(widths) + 2 * (len(widths) + 2) + 1 + len("measured")
+    name = min(name, max(len("alternative"), space - beside))
     parts: list[RenderableType] = [
         _rule(selector.selector),
         Text(line, style="dim"),

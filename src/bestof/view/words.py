@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from bestof.selection.duration import duration
@@ -58,10 +59,13 @@ def nothing(report: Report) -> str:
     return _NO_CHOICE if any(one.problems for one in report.selectors) else NOTHING
 
 
-def explained_words() -> str:
-    """Return the words of reports in lines of at most 100 columns."""
-    width = max(len(word) for word, _ in WORDS)
-    return "\n".join(f"{word:<{width}}  {meaning}" for word, meaning in WORDS)
+def explained_words(width: int) -> str:
+    """Return the words of reports in lines of at most `width` columns, 40 at least."""
+    place = 2 + max(len(word) for word, _ in WORDS)
+    return "\n".join(
+        textwrap.fill(f"{word:<{place}}{meaning}", max(width, 40), subsequent_indent=" " * place)
+        for word, meaning in WORDS
+    )
 
 
 NOT_NESTED = (

@@ -25,7 +25,7 @@ finally: print(*sys.modules)
     )
     for command in COMMANDS:
         assert f"{command.name} " in ended.stdout
-        assert command.summary in ended.stdout
+        assert command.summary in " ".join(ended.stdout.split())  # a narrow terminal wraps it
     assert {"torch", "numpy", "rich"}.isdisjoint(ended.stdout.split())
 
 

@@ -242,7 +242,7 @@ def test_every_status_and_heading_is_explained() -> None:
     known = " ".join(word for word, _ in WORDS)
     for word in ("left out", "not applicable", "pruned", "noisy", "before", "after", "gain", "net"):
         assert word in known
-    assert max(map(len, explained_words().splitlines())) <= 100
+    assert max(map(len, explained_words(60).splitlines())) <= 60
 
 
 @pytest.mark.parametrize(("text", "width", "shown"), [("abc", 3, "abc"), ("abcdef", 5, "ab…ef")])

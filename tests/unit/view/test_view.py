@@ -28,7 +28,7 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_text_fits_and_nothing_is_cut(width: int) -> None:
     text = view.render(NESTED, width=width, whole=True)
     assert max(len(line) for line in text.splitlines()) <= width

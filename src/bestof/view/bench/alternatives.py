@@ -15,11 +15,17 @@ def alternatives_table(result: PassTimes) -> Table:
         f"{result.name} of {result.problem}: {result.flops / 1e9:.3g} GFLOP, "
         f"{plural(result.threads, 'thread')}"
     )
-    return Table(title, _HEADINGS, [_cells(row) for row in result.alternatives])
+    other = [row.name for row in result.alternatives if row.seconds is None and not row.reason]
+    return Table(
+        title,
+        _HEADINGS,
+        [_cells(row) for row in result.alternatives if row.name not in other],
+        below=f"not applicable: {', '.join(other)}" if other else "",
+    )
 
 
 def _cells(row: AlternativeTime) -> tuple[str, ...]:
     if row.seconds is None:
-        return "", row.name, f"failed: {row.reason}" if row.reason else "not applicable", "", ""
+        return "", row.name, f"failed: {row.reason}", "", ""
     spread = "" if row.spread is None else f"± {row.spread * 1e3:.3f}"
     return "*" if row.chosen else "", row.name, f"{row.seconds * 1e3:.3f}", spread, ratio(row.ratio)

@@ -8,19 +8,24 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+# Below so many columns, one space stands between two columns of a table.
+_NARROW = 80
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of text. The first `left` columns are words, aligned left. The others are numbers.
 
     A row that begins with a star is the best one. A row that begins with an exclamation mark is a
-    failure. A row without numbers may have a sentence in its first column of numbers.
+    failure. A row without numbers may have a sentence in its first column of numbers. `below` is a
+    line behind the rows.
     """
 
     title: str
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     left: int = 2
+    below: str = ""
 
     def is_measured(self, row: tuple[str, ...]) -> bool:
         """Return whether the row has numbers instead of a sentence."""
@@ -47,15 +52,21 @@ def _print_drawn(tables: Sequence[Table]) -> None:
             console.print()
         if table.title:
             console.print(Text(table.title, style="bold"), soft_wrap=True)
-        drawn = Drawn(box=None, pad_edge=False, header_style="dim")
+        padding = (0, 1) if console.width >= _NARROW else (0, 1, 0, 0)
+        drawn = Drawn(box=None, pad_edge=False, header_style="dim", padding=padding)
         for place, heading in enumerate(table.headings):
             justify: Literal["left", "right"] = "left" if place < table.left else "right"
-            drawn.add_column(heading, justify=justify, overflow="fold")
+            # On a narrow terminal, words are folded and numbers are not.
+            measured = [len(row[place]) for row in table.rows if table.is_measured(row)]
+            least = None if place < table.left else max(measured, default=1)
+            drawn.add_column(heading, justify=justify, overflow="fold", min_width=least)
         for row in table.rows:
             usual = "" if table.is_measured(row) else "dim"
             style = {"*": "bold green", "!": "bold red"}.get(row[0], usual)
             drawn.add_row(*map(Text, row), style=style)
         console.print(drawn)
+        if table.below:
+            console.print(Text(table.below, style="dim"))
     sys.stdout.flush()
 
 
@@ -75,3 +86,5 @@ def _plain(table: Table) -> Iterator[str]:
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+    if table.below:
+        yield table.below

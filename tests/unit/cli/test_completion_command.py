@@ -1,0 +1,78 @@
+"""`bestof completion`: what the shells offer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINES = [
+    ("bestof ru", ["run"]),
+    ("bestof store p", ["pin", "pull", "push"]),
+    ("bestof bench m", ["model"]),
+    ("bestof bench model --st", ["--static", "--steps"]),
+    ("bestof run --accuracy ", ["exact", "float32", "relaxed"]),
+    ("bestof completion ", ["bash", "fish", "zsh"]),
+]
+# Words as bash splits them, with what it offers.
+_BASH = """
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_bestof
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    pytest.importorskip("torch")  # `bestof bench model` has its options from there
+    folder = tmp_path_factory.mktemp("completion")
+    written = {}
+    for shell in ("bash", "zsh", "fish"):
+        command = [sys.executable, "-m", "bestof", "completion", shell]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        written[shell] = folder / shell
+        written[shell].write_text(done.stdout, encoding="utf-8")
+    return written
+
+
+def shown(*command: object) -> list[str]:
+    done = subprocess.run(
+        [str(one) for one in command], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert not done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("line", "offered"), LINES)
+def test_bash_offers(scripts: dict[str, Path], line: str, offered: list[str]) -> None:
+    words = shown("bash", "-c", _BASH, "bash", scripts["bash"], *line.split(" "))
+    assert sorted(words) == offered
+
+
+def test_bash_leaves_the_scripts_options_to_the_script(scripts: dict[str, Path]) -> None:
+    for words in (["run", "train.py", "--"], ["run", "tr"]):
+        offered = shown("bash", "-c", _BASH, "bash", scripts["bash"], "bestof", *words)
+        assert offered == [""]
+
+
+@pytest.mark.parametrize(("line", "offered"), LINES)
+def test_fish_offers(scripts: dict[str, Path], line: str, offered: list[str]) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is missing")
+    lines = shown("fish", "--no-config", "-c", f"source {scripts['fish']}; complete -C '{line}'")
+    assert sorted(one.partition("\t")[0] for one in lines) == offered
+
+
+def test_zsh_reads_the_script(scripts: dict[str, Path]) -> None:
+    """Its words are those of bash: zsh runs the same function."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is missing")
+    assert shown("zsh", "-f", "-c", f"source {scripts['zsh']}; print $_comps[bestof]") == [
+        "_bash_complete -o default -F _bestof"
+    ]
