@@ -19,6 +19,7 @@ def test_a_summary_is_a_table_with_its_sums() -> None:
 def test_the_explanation_of_a_plan_is_a_table() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     plan = bt.optimize(model, torch.randn(2, 8))
+    assert repr(plan) == "OptimizedModel(for float32 (2, 8))"
     explained = plan.explain()
     table = explained._repr_html_()
     assert all(step.problem in table for step in explained.steps)

@@ -504,6 +504,10 @@ class OptimizedModel(nn.Module):
             )
         return other
 
+    def extra_repr(self) -> str:
+        """Return what the plan is made for, which stands in its text."""
+        return f"for {self._planned_for()}" if self._programs else "nothing is planned yet"
+
     def _planned_for(self) -> str:
         return "; ".join(described(known[0]) for known in self._programs.values())
 

@@ -15,6 +15,9 @@ from bestof.view.quantity import plural
 from bestof.view.saved_figure import save_figure
 
 _COLOURS = {peer.name: peer.colour for peer in PEERS}
+# Readers see a picture at the width of a page's text. Three groups of bars fit side by side.
+_WIDTH = 8.3
+_GROUPS = 3
 _PASSES = ("forward", "input gradient", "weight gradient")
 
 
@@ -67,31 +70,30 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
 def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
     """Draw bars: images a second over those of PyTorch eager, a group for each job."""
     names = [name for name in _COLOURS if any(_seconds(one, name) for one in results)]
-    width = 0.84 / max(1, len(names))
-    picture = figure(figsize=(max(6.0, 0.24 * len(names) * len(results) + 2.5), 4.2))
-    axes = picture.subplots()
-    for number, name in enumerate(names):
-        for group, one in enumerate(results):
-            base, seconds = _seconds(one, "eager"), _seconds(one, name)
-            if base is None or seconds is None:
-                continue
-            left = group - 0.42 + (number + 0.5) * width
-            axes.bar(left, base / seconds, width * 0.92, color=_COLOURS[name])
-            axes.text(
-                left,
-                base / seconds,
-                f" {base / seconds:.1f}",
-                ha="center",
-                va="bottom",
-                fontsize=6,
-                rotation=90,
-            )
-    axes.axhline(1.0, color="#444444", linewidth=0.6)
-    axes.set_xticks(range(len(results)), [_title(one) for one in results], fontsize=8)
-    axes.set_ylabel("times as fast as PyTorch eager")
-    axes.margins(x=0.02, y=0.12)
-    _finish(picture, axes, names, _labels(results))
+    rows = [results[first : first + _GROUPS] for first in range(0, len(results), _GROUPS)] or [[]]
+    picture = figure(figsize=(_WIDTH, 0.9 + 2.1 * len(rows)))
+    for axes, row in zip(picture.subplots(len(rows), squeeze=False)[:, 0], rows, strict=True):
+        for group, one in enumerate(row):
+            _group_of_bars(axes, group, one, names)
+        axes.axhline(1.0, color="#444444", linewidth=0.6)
+        axes.set_xticks(range(len(row)), [_title(one) for one in row], fontsize=9)
+        axes.set_xlim(-0.5, _GROUPS - 0.5 if len(rows) > 1 else max(1, len(row)) - 0.5)
+        axes.margins(y=0.16)
+    picture.supylabel("times as fast as PyTorch eager", fontsize=9)
+    picture.tight_layout()
+    _finish(picture, names, _labels(results))
     return picture
+
+
+def _group_of_bars(axes: Any, group: int, one: ModelTimes, names: Sequence[str]) -> None:
+    """Draw the bars of the peers that have a time, side by side, each with its number."""
+    base = _seconds(one, "eager")
+    ratios = {name: base / seconds for name in names if base and (seconds := _seconds(one, name))}
+    width = 0.84 / max(1, len(names))
+    for number, (name, ratio) in enumerate(ratios.items()):
+        left = group + (number - (len(ratios) - 1) / 2) * width
+        axes.bar(left, ratio, width * 0.92, color=_COLOURS[name])
+        axes.text(left, ratio, f"{ratio:.1f}", ha="center", va="bottom", fontsize=7)
 
 
 def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
@@ -213,16 +215,17 @@ def _layer_title(notation: str) -> str:
     )
 
 
-def _finish(picture: Any, axes: Any, names: Sequence[str], labels: dict[str, str]) -> None:
+def _finish(picture: Any, names: Sequence[str], labels: dict[str, str]) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415  as above
 
-    axes.spines[["top", "right"]].set_visible(False)
+    for axes in picture.axes:
+        axes.spines[["top", "right"]].set_visible(False)
     handles = [Patch(color=_COLOURS[name], label=labels[name]) for name in names]
     picture.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 0.89),
-        ncols=5,
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=4,
         frameon=False,
         fontsize=8,
     )
