@@ -1,4 +1,4 @@
-"""Decide which input shapes a plan keeps, from how often and how long the model answered them."""
+"""Decide which input shapes a plan keeps: by the number and the time of the model's answers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ _NEVER = _Meetings()
 class Admission:
     """Decides which input shapes are planned during calls.
 
-    A shape that is not planned is answered by the model, and `tell` notes for how long. `is_due`
-    says whether it should be planned now: if it comes back, and if there is room. If there is none,
-    an epoch begins: each kept shape counts as unmet until `meet` is told of a call of it. A new
-    shape that is met several times in this epoch replaces a kept shape that is not met at all. So
-    shapes that take turns do not evict each other. Asks no clock, and starts nothing.
+    The model answers calls of a shape that is not planned, and `tell` notes how long each took.
+    `is_due` says whether the shape should be planned now: it has come back, and there is room. If
+    there is no room, an epoch begins: each kept shape counts as unmet until `meet` is told of a
+    call of that shape. A new shape that is met several times in this epoch replaces a kept shape
+    that is not met at all. So shapes that take turns do not evict each other. Asks no clock, and
+    starts nothing.
     """
 
     def __init__(self, shapes: int = SHAPES) -> None:
@@ -82,7 +83,7 @@ class Admission:
         self._refused.add(key)
 
     def meet(self, key: Hashable) -> None:
-        """Note a call of a kept shape. Only its first call in an epoch matters."""
+        """Note a call of a kept shape. Only the first call of a shape in an epoch matters."""
         self._unmet.discard(key)
 
     @property
@@ -91,7 +92,7 @@ class Admission:
         return self._full >= _CROWDED
 
     def comes_back(self, key: Hashable) -> bool:
-        """Return whether a shape has been met so often that planning it should pay."""
+        """Return whether a shape has been met so often that a plan should pay."""
         met = self._new.get(key, _NEVER)
         return (
             key not in self._refused

@@ -1,7 +1,8 @@
 """Notices steps of fused optimizers, which change parameters and leave their versions as they were.
 
-PyTorch counts every write in place, and bestof compares these counts: `tensor._version`. It does
-not count the writes of `torch._fused_adam_` and its like, which optimizers with `fused=True` call.
+PyTorch counts every write in place, and bestof compares these counts: `tensor._version`. PyTorch
+does not count the writes of `torch._fused_adam_` and similar operators, which optimizers with
+`fused=True` call.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _State:
 
 
 def follow() -> None:
-    """Count the steps of fused optimizers from now on. Does nothing if they are counted."""
+    """Count the steps of fused optimizers from now on. A second call does nothing."""
     if _State.handle is None:
         _State.handle = register_optimizer_step_post_hook(_stepped)
 
@@ -57,7 +58,7 @@ class FusedSteps:
     def have_changed(self, tensors: Iterable[Tensor], are_unchanged: Callable[[], bool]) -> bool:
         """Return whether a later step has changed one of the tensors.
 
-        are_unchanged: reads all their memory. It is called if an optimizer with one of them has
+        are_unchanged: reads all memory of the tensors. Called if an optimizer with one of them has
         taken a step since, or an optimizer that took steps was freed.
         """
         last = _State.last
@@ -81,7 +82,7 @@ class FusedSteps:
 
 
 def _address(tensor: Tensor) -> int:
-    """Return the address of a tensor's storage; 0 if it has none, as tensors of other devices."""
+    """Return the address of a tensor's storage; 0 without one, as for tensors of other devices."""
     try:
         return tensor.untyped_storage().data_ptr()
     except RuntimeError:  # of a subclass without memory of its own

@@ -20,7 +20,7 @@ _PLAIN = (
 def key_of(
     leaves: list[Any], spec: Any, known: bool = False, grad: bool | None = None
 ) -> tuple[Hashable, ...]:
-    """Return (leaves, how they nest, threads, grad) as a key of the planned programs.
+    """Return (leaves, how leaves nest, threads, grad) as a key of the planned programs.
 
     grad: whether gradients are on, where the programs depend on it.
 
@@ -51,7 +51,7 @@ def key_of(
 def refuse_tracing(args: tuple[Any, ...]) -> None:
     """Raise TorchError under anything that records or transforms operators.
 
-    It could not see the kernels, which are given addresses.
+    Such a recorder could not see the kernels, which are given addresses.
     """
     under = None
     if torch._C._get_tracing_state() is not None:

@@ -1,4 +1,4 @@
-"""The lengths of inputs that a plan serves by a few of them."""
+"""The lengths of inputs that a plan serves by a few planned lengths."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Lengths:
         its name, such as `{"input_ids": 0, "attention_mask": 0}`. Padded arguments are tensors of
         one length. The others stay as they are.
     axis: the axis of padded arguments that has the length. 0 is the batch.
-    step: all multiples of it up to `most`, and `most` itself, are planned lengths. By default there
-        are at most 16 of them.
+    step: all multiples of `step` up to `most`, and `most` itself, are planned lengths. By default
+        there are at most 16 planned lengths.
 
     Raises InvalidArgument for numbers that cannot be used.
     """

@@ -14,7 +14,7 @@ _FLAGS = ("train", "training")
 
 
 def refuse_training(model: nn.Module) -> None:
-    """Raise TorchError if a module is in training mode. The message says how to leave it.
+    """Raise TorchError if a module is in training mode. The message says how to leave this mode.
 
     A module of `torch.export` has no mode to switch: `eval` raises there, and `training` is True
     whatever was exported. Its operators tell in which mode the model was.
@@ -42,7 +42,7 @@ def refuse_training(model: nn.Module) -> None:
 
 
 def is_exported(module: nn.Module) -> bool:
-    """Return whether `torch.export` made a module, which puts an `eval` of its own into it."""
+    """Return whether `torch.export` made a module: such a module has an `eval` of its own."""
     return isinstance(module, GraphModule) and "eval" in vars(module)
 
 

@@ -17,9 +17,9 @@ _PLACED = 8  # the first calls of a problem, whose modules are noted
 class CallCounts(Generic[Key]):
     """Counts that threads may raise at once, with the interpreter's lock or without it.
 
-    They have no lock that a fork could leave taken. At most `limit` keys are counted. When there
-    are so many, those with few calls are forgotten: a server meets each shape a few times. `where`
-    tells which module makes the present call; None if no report wants to know.
+    The counts have no lock that a fork could leave taken. At most `limit` keys are counted. At the
+    limit, keys with few calls are forgotten: a server meets each shape a few times. `where` tells
+    which module makes the present call; None if no report wants to know.
     """
 
     where: ClassVar[Callable[[], tuple[str, str] | None] | None] = None
@@ -34,7 +34,7 @@ class CallCounts(Generic[Key]):
         next(self.counter(key))
 
     def counter(self, key: Key) -> Count:
-        """Return the counter of a key; `next` of it adds one call without a look-up."""
+        """Return the counter of a key. `next(counter)` adds one call without a look-up."""
         count = self._counts.get(key)
         if count is None:
             count = Count()

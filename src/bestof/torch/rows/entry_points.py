@@ -19,7 +19,7 @@ class _State:
 def load_entry_points() -> None:
     """Call the function of each entry point, which registers rows. Only the first call does so.
 
-    One that fails is told in one line, and its rows are left out.
+    If a function fails, one line tells so, and the rows of this function are left out.
     """
     with _State.lock:
         if _State.is_loaded:

@@ -10,9 +10,9 @@ from bestof.torch.ops.row import Row
 
 
 class LeftOut:
-    """Tells why a row is not tried for a problem. It is tried for at most `row.shapes` of them.
+    """Tells why a row is not tried for a problem. A row is tried for at most `row.shapes` problems.
 
-    is_order: whether it is tried whatever is thought of its speed, where it has the memory.
+    is_order: whether the row is tried whatever its estimated speed, if its memory is allowed.
 
     The selector asks when it opens a problem, with its lock held.
     """
@@ -22,7 +22,7 @@ class LeftOut:
         self._problems: set[Any] = set()
 
     def __call__(self, problem: Any) -> str | None:
-        """Return why the row is not tried, or None if it is; remember the problem then."""
+        """Return why the row is not tried; None if it is, after the problem is remembered."""
         row, needed = self._row, self._operation.scratch(self._row, problem)
         too_much = refusal(needed)
         if too_much is not None:

@@ -23,8 +23,8 @@ class Offer(NamedTuple):
 
     PyTorch's own row of an operation stays in any case.
 
-    only: the rows that stay beside PyTorch's own, wherever they can run, whatever is thought of
-        their speed; all if there are none.
+    only: the rows that stay beside PyTorch's own. They are tried wherever they can run, whatever
+        their estimated speed. Empty: all rows stay.
     without: rows that are left out, and operations of which PyTorch's own row stays alone.
     memory_mib: the most MiB for scratch, packed weights and kept matrices; None for no bound.
     skip_modules: patterns for the names of modules that are left to PyTorch.
@@ -64,9 +64,9 @@ def make_offer(offer: Offer) -> None:
 
 
 def asks(selector: BestOf) -> BestOf:
-    """Return a selector of other alternatives than rows, whose `supports` ask `is_offered`.
+    """Return a selector of alternatives that are no rows. Their `supports` ask `is_offered`.
 
-    It opens its problems again when the offer changes.
+    The selector opens its problems again when the offer changes.
     """
     _Process.asking.add(selector)
     return selector

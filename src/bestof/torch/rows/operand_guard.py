@@ -30,7 +30,7 @@ class OperandGuard:
                 reraise_from_outside()
 
     def complaint(self, results: Sequence[Tensor | None]) -> str | None:
-        """Return how an alternative has treated its operands, in words; None if it left them alone.
+        """Return in words how an alternative has changed its operands; None if they are unchanged.
 
         Changed operands are put back if there are copies.
         """

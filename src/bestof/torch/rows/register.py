@@ -42,23 +42,25 @@ def register(
 ) -> None:
     """Let bestof choose a function of yours too, for an operation of PyTorch on the CPU.
 
-    It holds from now on, whether tuning is on or not: in eager calls, in plans that are made later,
-    in reports and benchmarks. The first result for each problem is compared with PyTorch's own. If
-    the function raises, returns something wrong, or writes to an operand, PyTorch's own kernel
-    answers, and the function is disqualified for the problem, with one warning.
+    The registration holds from now on, whether tuning is on or not: in eager calls, in plans that
+    are made later, in reports and benchmarks. The first result for each problem is compared with
+    PyTorch's own. If the function raises, returns something wrong, or writes to an operand,
+    PyTorch's own kernel answers, and the function is disqualified for the problem, with one
+    warning.
 
     operation: its name in reports, such as "max pooling".
     name: that of the row in reports, stores, `kernel.only` and BESTOF_FORCE. Evidence in stores
         belongs to this name and to the code of the function: changed code is measured again.
-    function: called with (PyTorch's own kernel, problem, operands...). It returns new tensors with
-        the sizes, strides and dtypes of PyTorch's results. Autograd does not record it.
+    function: called with (PyTorch's own kernel, problem, operands...). Returns new tensors with
+        the sizes, strides and dtypes of PyTorch's results. Autograd does not record the call.
     supports: called with a problem: whether the function can compute it. All by default.
-    promising: called with a problem that it supports: whether a trial is worth its time.
-    dtypes: of the operands that it takes.
-    bound: the error that it promises, relative to the rms of the result in float64: a number for
-        both the rms of the error and its largest magnitude, or a function that returns one for a
-        problem. None for what bestof's own rows promise. Poolings must have PyTorch's bits.
-    accuracy: the strictest level at which it may be chosen.
+    promising: called with a problem that the function supports: whether a trial is worth its time.
+    dtypes: of the operands that the function takes.
+    bound: the error that the function promises, relative to the rms of the result in float64: a
+        number for both the rms of the error and its largest magnitude, or a function that returns
+        one for a problem. None for what bestof's own rows promise. Poolings must have PyTorch's
+        bits.
+    accuracy: the strictest level at which the function may be chosen.
     grid: values of keywords. Each combination is a row of its own, such as "mine tile=16 unroll=2".
         All three functions are called with these keywords too.
 
@@ -99,7 +101,8 @@ def register(
 def unregister(operation: str, name: str) -> None:
     """Take a registered row, or all rows of a grid, out of the table of an operation.
 
-    Problems that had chosen it take the best of the other rows. Plans that are bound to it keep it.
+    Problems that had chosen the row take the best of the other rows. Plans that are bound to the
+    row keep it.
     Raises InvalidArgument if no program has registered this name.
     """
     where = f"unregister({operation!r}, {name!r})"
@@ -194,7 +197,7 @@ def _asked_bound(bound: Callable[[Any], Any], problem: Any) -> ErrorBound:
 
 
 def _bound_of(given: object) -> ErrorBound | None:
-    """Return the bound that a program gave; None if it is none."""
+    """Return the bound that a program gave; None if the value is no bound."""
     if isinstance(given, ErrorBound):
         return given
     is_number = isinstance(given, int | float) and not isinstance(given, bool)

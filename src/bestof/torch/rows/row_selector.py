@@ -112,7 +112,7 @@ class RowSelector:
         return replace(race, handicaps=(*race.handicaps, *own))
 
     def chosen(self, problem: Any) -> Row[Any] | None:
-        """Return the row that was chosen for a problem; None if it is undecided."""
+        """Return the row that was chosen for a problem; None if the problem is undecided."""
         name = self.selector.chosen(problem)
         return None if name is None else self.rows[name]
 
@@ -151,7 +151,7 @@ def _by_program(
 
 
 def renew_selector(operation: Operation[Any]) -> None:
-    """Let the selector of an operation choose among the rows offered now, if it was made."""
+    """Let the selector of an operation, if there is one, choose among the rows offered now."""
     found = _made(operation)
     if found is not None:
         found.choose_offered()
@@ -172,8 +172,8 @@ def _made(operation: Operation[Any]) -> RowSelector | None:
 def row_selector(operation: Operation[Any]) -> RowSelector:
     """Return the selector of an operation, made at the first question.
 
-    It keeps the kernels that are in place then. So ask before any kernel of bestof is registered
-    for the operators.
+    The selector keeps the kernels that are in place at this moment. So ask before any kernel of
+    bestof is registered for the operators.
     """
     found = _made(operation)
     if found is None:

@@ -47,9 +47,9 @@ class Site:
         return self.x
 
     def check(self) -> None:
-        """Raise TorchError if an operand is not as large, or does not lie, as kernels take it.
+        """Raise TorchError if the size or the place of an operand is not what kernels take.
 
-        Kernels are given addresses. This is asked once, when a layer is bound to memory.
+        Kernels are given addresses. The check runs once, when a layer is bound to memory.
         """
         one, layer = self.problem.convolution, self.layer
         (n, c, h, w), (outer, inner, *kernel) = one.input_shape, one.weight_shape
@@ -87,7 +87,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An algorithm bound to a site: the function that runs it, and the packed weights it reads."""
+    """An algorithm bound to a site: the function to run, and the packed weights that it reads."""
 
     run: Runner
     packed: Packed | None = None
@@ -96,7 +96,7 @@ class Bound:
 def checked_rows(given: Tensor, dtype: torch.dtype, shape: tuple[int, int]) -> Tensor:
     """Return the input of a linear layer, which kernels read by its address.
 
-    TorchError if it is not as planned.
+    TorchError if the input is not as planned.
     """
     if given.dtype is not dtype or given.shape != shape:
         raise TorchError(
@@ -111,10 +111,10 @@ class Algorithm(ABC):
     """One way to compute fused layers, a row of the table.
 
     name: for reports, the store and files of plans.
-    trusted: whether it is PyTorch's own kernel, against which the others are verified.
-    rounds: the operands that it rounds to bfloat16.
-    reach: how far one element could reach. Unless it is "own", a bound algorithm looks at its
-        input first. It returns False, and has written nothing, if an element stands out.
+    trusted: whether this is PyTorch's own kernel, against which the others are verified.
+    rounds: the operands that the algorithm rounds to bfloat16.
+    reach: how far one element could reach. Unless the reach is "own", a bound algorithm looks at
+        its input first. If an element stands out, the algorithm returns False and writes nothing.
     """
 
     name: str
@@ -124,15 +124,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def supports(self, problem: FusedProblem) -> bool:
-        """Return whether it takes part in the race for a problem."""
+        """Return whether the algorithm takes part in the race for a problem."""
 
     @abstractmethod
     def can_run(self, problem: FusedProblem) -> bool:
-        """Return whether it computes a problem within its accuracy, if it is ordered to."""
+        """Return whether the algorithm, if ordered, can compute a problem within its accuracy."""
 
     @abstractmethod
     def bind(self, site: Site) -> Bound:
-        """Pack the weights, and bind to memory; without the pooling or gate that it leaves out."""
+        """Pack the weights; bind to memory, without a pooling or gate that the algorithm omits."""
 
     @abstractmethod
     def error(self, problem: FusedProblem) -> float:
@@ -140,14 +140,14 @@ class Algorithm(ABC):
 
     @abstractmethod
     def weight_bytes(self, site: Site) -> int:
-        """Return the bytes of the weights that it keeps or reads."""
+        """Return the bytes of the weights that the algorithm keeps or reads."""
 
     def pools(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that pool
-        """Return whether it pools what it computes, if the problem is pooled."""
+        """Return whether the algorithm pools its results, if the problem is pooled."""
         return False
 
     def gates(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
-        """Return whether it multiplies by the gate, if the problem is gated."""
+        """Return whether the algorithm multiplies by the gate, if the problem is gated."""
         return False
 
     def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # some pack

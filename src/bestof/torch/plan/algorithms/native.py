@@ -23,7 +23,8 @@ class Native(Algorithm):
     """A native kernel, as its row in the kernels' table describes it.
 
     `packs` is False for the variant that reads the model's own weights and transforms them at each
-    call. It takes less memory and more time. No race tries it; it serves where memory is limited.
+    call. This variant takes less memory and more time. No race tries it. Plans with a limit of
+    memory use it.
     """
 
     def __init__(self, kernel: str, packs: bool = True) -> None:
@@ -146,8 +147,8 @@ def has_kernel_for(problem: FusedProblem, shapes: str) -> bool:
 def _multiplies_like_others(row: Row) -> bool:
     """Return whether a kernel computes every product, as the kernel for linear layers does.
 
-    Its own packing or blocking gains a few percent where no other kernel saves products. Parts of
-    bfloat16 are multiplied faster.
+    The packing or blocking of such a kernel gains a few percent where no other kernel saves
+    products. Parts of bfloat16 are multiplied faster.
     """
     return row.shapes == "any" and not row.linear and not row.parts
 

@@ -23,16 +23,18 @@ from bestof.torch.plan.layers.problem import FusedProblem
 
 
 class Product(Algorithm):
-    """A product of rows and packed weights. It sums in float32, and rounds once.
+    """A product of rows and packed weights, summed in float32 and rounded once.
 
-    It computes linear layers, and convolutions of single pixels, whose rows are the pixels.
+    The product computes linear layers, and convolutions of single pixels, whose rows are the
+    pixels.
 
     float32: the kernel that computes linear layers as convolutions takes 1.02 to 1.22 times as long
     for 32 to 1,024 rows of 768 and 3,072 features (one and two threads of a Zen 5, cold weights).
 
     bfloat16: at 1 row the weights are read at the speed of memory. Two layers of 1,024 and 2,816
     features take 158 and 174 us where PyTorch's take 421 and 365 (one thread of a Zen 5). A
-    processor without instructions for bfloat16 races it too: PyTorch has none there either.
+    processor without instructions for bfloat16 races this product too: PyTorch has no such
+    instructions there either.
     """
 
     def __init__(self, kernel: MatmulAlgorithm) -> None:
@@ -82,7 +84,7 @@ class Product(Algorithm):
         return problem.gated
 
     def error(self, problem: FusedProblem) -> float:
-        """Return the rms error of the sums, and of the result if it is rounded."""
+        """Return the rms error of the sums, and that of the result if the result is rounded."""
         dtype, (rows, inner) = _dtype(problem), _rows_shape(problem)
         shapes = (rows, inner), (inner, problem.convolution.weight_shape[0])
         sums = matmul_algorithms(*shapes, dtype=dtype)[self.name].error_bound

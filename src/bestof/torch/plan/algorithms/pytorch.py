@@ -13,7 +13,7 @@ from bestof.torch.plan.layers.problem import FusedProblem
 
 
 class PyTorch(Algorithm):
-    """`conv2d` or `linear`, whichever library PyTorch calls for it."""
+    """`conv2d` or `linear`, by the library that PyTorch calls."""
 
     name = "pytorch"
     trusted = True

@@ -18,7 +18,7 @@ PYTORCH = PyTorch()
 
 @cache
 def table() -> dict[str, Algorithm]:
-    """Return the algorithms that races try, by name, in the order in which they are tried."""
+    """Return the algorithms that races try, by name, in the order of the trials."""
     rows = [OneDnn(), PYTORCH, *map(Native, algorithms()), *products()]
     return {row.name: row for row in rows}
 
@@ -30,7 +30,7 @@ def _unpacked() -> dict[str, Algorithm]:
 
 
 def algorithm(name: str) -> Algorithm:
-    """Return an algorithm by its name, also one that no race tries; KeyError if there is none."""
+    """Return the algorithm of a name, also one that no race tries. KeyError for unknown names."""
     row = table().get(name)
     return _unpacked()[name] if row is None else row
 

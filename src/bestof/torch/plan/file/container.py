@@ -40,7 +40,7 @@ _UNREADABLE = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeEr
 
 
 class Damaged(Exception):
-    """The file is not as it was written; the message says where."""
+    """The file differs from what was written; the message says where."""
 
 
 class Tensors:
@@ -85,7 +85,7 @@ def write(file: str | Path | BinaryIO, content: Any, tensors: list[Tensor]) -> N
 
 
 def read(file: str | Path | BinaryIO, most: int = 2**46) -> tuple[Any, list[Tensor]]:
-    """Return (content, tensors) of a file. TorchError for what cannot be read as such a file.
+    """Return (content, tensors) of a file. TorchError if the file is damaged or of another kind.
 
     most: the bytes that a tensor may take when all its elements are apart.
     """

@@ -26,7 +26,7 @@ _KINDS = ("placeholder", "get_attr", "call_function", "output")
 def encoded_graph(
     program: Program, tensors: Tensors, number: Callable[[FrozenWeights], int]
 ) -> list[dict[str, Any]]:
-    """Return the nodes of a program; `number` gives weights their number in the file."""
+    """Return the nodes of a program; `number` gives each weight its number in the file."""
     nodes = []
     for node in [*program.nodes, program.output]:
         one: dict[str, Any] = {"op": node.op, "name": node.name}
@@ -50,8 +50,8 @@ def decoded_graph(
 ) -> PlainGraph:
     """Return the graph of a JSON value. Each node is checked before the next is read.
 
-    most: the bytes that a value may take. An error of any kind if a node does not fit those before
-    it, if its operator is none of a plan, or if it returns something else than it says.
+    most: the bytes that a value may take. An error of any kind if a node does not fit the nodes
+    before it, if no plan has its operator, or if its result is not what the file says.
     """
     reader = _Reader(tensors, weights, most)
     for one in nodes:
@@ -71,7 +71,7 @@ class _Reader:
         self._ended = False
 
     def read(self, one: dict[str, Any]) -> None:
-        """Add a node, and check it."""
+        """Add a node and check it."""
         op, name = one["op"], name_in(one["name"])
         expect(op in _KINDS and name not in self._known and not self._ended, f"node {name}")
         self._ended = op == "output"

@@ -94,7 +94,7 @@ _NAME = re.compile(r"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
 def name_of(target: Any) -> str:
-    """Return the name of an operator or function in a file; TorchError if it has none there."""
+    """Return the name of an operator or function in a file. TorchError for those without a name."""
     if isinstance(target, torch._ops.OpOverload) and _may_be_named(target):
         return str(target)
     if target not in _NAMES:

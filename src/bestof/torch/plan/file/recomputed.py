@@ -31,8 +31,8 @@ _STEPPING = {"split", "split_copy", "unsafe_split"}
 class Recomputed:
     """Derives the result of each operator from its arguments, by tensors without data.
 
-    PyTorch's operators check their arguments when they derive a shape, so what passes is what a
-    model may have traced. Kernels that read the result behind rely on its shape and type.
+    PyTorch's operators check their arguments when they derive a shape. So only calls pass that a
+    model may have traced. Kernels that read a result later rely on its shape and type.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Recomputed:
     def check(self, node: Node) -> None:
         """Raise an error if an operator does not take its arguments, or returns something else.
 
-        Also if it would change anything but an input.
+        Also raise an error if the operator would change anything but an input.
         """
         target: Any = node.target
         if target is operator.getitem:

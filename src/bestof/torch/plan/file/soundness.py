@@ -15,8 +15,8 @@ def check_program(
 ) -> None:
     """Raise ValueError if a program does not fit its inputs, its outputs, or the memory.
 
-    Its nodes are checked before, one by one. arguments, outputs: as many as nest. most: the bytes
-    that the arena may take.
+    The nodes of the program are checked before, one by one. arguments, outputs: as many as nest.
+    most: the bytes that the arena may take.
     """
     given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     same = program.nodes[: len(given)] == program.inputs and len(given) == len(program.inputs)
@@ -30,7 +30,7 @@ def check_program(
 
 
 def check_decisions(program: Program, decisions: Any) -> None:
-    """Raise ValueError if a decision names an unknown step, or an algorithm that cannot run it."""
+    """Raise ValueError if a decision names an unknown step, or an algorithm unfit for the step."""
     expect(isinstance(decisions, dict), "the table of decisions")
     names = {node.meta["name"] for node in program.choices}
     for name in decisions:

@@ -26,8 +26,8 @@ def choose_rows(graph: Graph, accuracy: Accuracy) -> None:
     """Let rows of the table compute the operators that no other operation of the plan takes.
 
     These are the calls that the operation would choose for in eager mode, with a contiguous result.
-    A product of batches, such as `matmul`, becomes the product of matrices that PyTorch makes of
-    it.
+    A product of batches, such as `matmul`, becomes the product of matrices that PyTorch computes
+    in its place.
     """
     operators = {name for one in table.OPERATIONS for name in one.operators}
     for node in list(graph.nodes):

@@ -25,7 +25,7 @@ def unite(graph: Graph) -> None:
     """Replace GELU by its formula with tanh, RMS norm, SiLU, hard swish and hard sigmoid, in place.
 
     Models spell them out: GELU takes eight passes over memory, RMS norm six, hard swish four. In
-    bfloat16 each of the eight rounds its result; the operator rounds once. SiLU by two operators
+    bfloat16 each pass of GELU rounds its result; the operator rounds once. SiLU by two operators
     took half of the time of EfficientNet-B0.
     Unread nodes stay; the caller eliminates them.
     """
@@ -113,7 +113,7 @@ def _sixth_of(node: Node) -> Node | None:
 
 
 def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
-    """Replace x rsqrt(mean(x^2) + eps), and its product with a scale if that follows.
+    """Replace x rsqrt(mean(x^2) + eps), and a product with a scale behind it.
 
     x may be bfloat16 that is widened to float32, if the result is rounded back before the scale.
     """
@@ -141,9 +141,9 @@ def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
 
 
 def _between_casts(wide: Node, last: Node) -> tuple[Node, Node]:
-    """Return the bfloat16 value that `wide` widens, and the node that rounds `last` back to it.
+    """Return the bfloat16 value that `wide` widens, and the node that rounds `last` to bfloat16.
 
-    Returns both nodes themselves unless there are such casts.
+    Without such casts, return `wide` and `last` themselves.
     """
     rounded, halves = only_user(last), {torch.bfloat16}
     if wide.target is not aten.to.dtype or rounded is None or rounded.target is not aten.to.dtype:

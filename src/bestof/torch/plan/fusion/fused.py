@@ -23,7 +23,7 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
     """Rewrite the graph of a trace in place.
 
     First every operation replaces the operators that it recognises, then each takes in the nodes
-    that follow. `weights` holds the layers of earlier shapes, which share them. joins: whether
+    that follow. `weights` holds the layers of earlier shapes, which share weights. joins: whether
     products of the same value may become one, which copies their weights.
     """
     graph, rewriter = module.graph, Rewriter(module, weights)

@@ -33,13 +33,13 @@ _MOST_ROWS = 64
 
 
 def join_products(rewriter: Rewriter) -> None:
-    """Replace linear layers that read the same value by one with the weights of all.
+    """Replace linear layers that read the same value by one layer with the weights of all.
 
     The query, the key and the value of attention are such layers. The input is then packed once,
     and the threads meet once. Layers are joined if they have the same activation and no residual,
-    if every reader takes a part of the result where it lies, and if nothing else reads the weights:
-    else there would be a second copy of them. For the same reason the first shape of a plan decides
-    for all: it joins layers of few rows.
+    if every reader takes a part of the result where it lies, and if nothing else reads the weights,
+    which would need a second copy of the weights. For the same reason the first shape of a plan
+    decides for all shapes: it joins layers of few rows.
     """
     module = rewriter.module
     groups = [group for group in _groups(module) if all(map(_is_read_in_place, group))]
@@ -123,7 +123,7 @@ def _weights(nodes: list[Node]) -> list[FrozenWeights]:
 
 
 def _join(rewriter: Rewriter, group: list[Node]) -> None:
-    """Put one product behind the first layer of a group, and a part of it in place of each."""
+    """Put one product behind the first layer of a group, and a part of it for each layer."""
     first, operation = group[0], _linear(group[0])
     assert operation is not None
     joined = Linear(replace(operation.layer, weights=rewriter.joined(_weights(group))))

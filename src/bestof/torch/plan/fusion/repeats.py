@@ -29,7 +29,7 @@ def merge_repeats(graph: Graph) -> None:
 
 
 def _shown(graph: Graph) -> set[Node]:
-    """Return the outputs, and the values that they are views of."""
+    """Return the outputs, and the values whose views are outputs."""
     *_, output = graph.nodes
     found: set[Node] = set()
     for one in output.all_input_nodes:

@@ -28,10 +28,10 @@ class Activation:
     slope_of: returns the slope below zero (0.0 if the activation has none) of a node that computes
     the activation, and None for other nodes.
     apply: computes it in place by PyTorch, given the slope.
-    onednn: oneDNN's name of it, its scalars, and its variant, given the slope.
+    onednn: oneDNN's name of the activation, scalars and variant, given the slope.
     never_falls: whether a larger argument never gives a smaller result, given the slope. Then the
     maximum of some results is the result of the maximum.
-    steepest: its largest derivative.
+    steepest: the largest derivative.
     """
 
     name: str

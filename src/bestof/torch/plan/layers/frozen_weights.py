@@ -50,7 +50,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Their bytes; 0 if they are the model's own memory."""
+        """The bytes of the layouts; 0 if the model's own memory serves."""
         if self.shared:
             return 0
         return int(self.layout.nbytes)
@@ -72,7 +72,7 @@ class FrozenWeights:
     holds (I, O). The tensors are the model's
     own, except the bias: no weight is copied before an algorithm wants a layout of its own. Such
     layouts are made once, shared by all steps with the same weights, and freed with the last of
-    them. If a tensor has changed when it is needed again, `TorchError` is raised.
+    these steps. If a tensor has changed since, the next use raises `TorchError`.
 
     bias: in the type of the weight, for PyTorch's operators; native kernels add `float_bias`.
     limited_to: the only algorithm that a limit of memory allows (see `Choice`), or None.
@@ -148,14 +148,14 @@ class FrozenWeights:
     def rows(self) -> Tensor:
         """Return the weight as native kernels read it: (O, H, W, I / groups), contiguous.
 
-        It is the model's own memory if that has this layout.
+        The result is the model's own memory if the model has this layout.
         """
         folded = self.folded()
         folded = folded[:, :, None, None] if folded.dim() == 2 else folded
         return folded.permute(0, 2, 3, 1).contiguous()
 
     def rows_kept(self) -> Packed:
-        """Return `rows` for kernels that read or transform it at each call."""
+        """Return `rows` for kernels that read or transform the weight at each call."""
 
         def make() -> Packed:
             rows = self.rows()
@@ -164,7 +164,7 @@ class FrozenWeights:
         return self.kept(("rows",), make)
 
     def folded_kept(self) -> Packed:
-        """Return `folded` for operators of PyTorch that read it at each call."""
+        """Return `folded` for operators of PyTorch that read the weight at each call."""
 
         def make() -> Packed:
             folded = self.folded()
@@ -173,7 +173,7 @@ class FrozenWeights:
         return self.kept(("folded",), make)
 
     def kept(self, key: tuple[str, ...], make: Callable[[], Packed]) -> Packed:
-        """Return the layout of a key, made once and kept while anything holds it."""
+        """Return the layout of a key, made once and kept while a step holds the layout."""
         with self._lock:
             packed = self._packed.get(key)
             if packed is None:

@@ -14,9 +14,9 @@ from bestof.torch.plan.trace.graph import MULTIPLIED
 class JoinedWeights(FrozenWeights):
     """The weights of several linear layers, one below the other: (sum of O, I).
 
-    `weight` has a shape and no data. The joined matrix exists while it is packed, and stays only if
-    an algorithm reads it in this layout; such a matrix counts as packed weights. The parts keep the
-    model's own tensors. If one of them changes, `TorchError` is raised as for a single layer.
+    `weight` has a shape and no data. The joined matrix exists while its rows are packed, and stays
+    only if an algorithm reads this layout; such a matrix counts as packed weights. The parts keep
+    the model's own tensors. If one of them changes, `TorchError` is raised as for a single layer.
     """
 
     def __init__(self, parts: Sequence[FrozenWeights]) -> None:

@@ -1,4 +1,4 @@
-"""The problem of a fused layer: all that distinguishes it when its algorithm is chosen."""
+"""The problem of a fused layer: everything that the choice of an algorithm depends on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FusedProblem(NamedTuple):
     """The problem of a fused layer: a convolution with its epilogue.
 
     A linear layer is a convolution of one image, whose pixels are the rows. `pooled`: the result is
-    the largest of each 2x2 results. `gated`: it is multiplied by a gate.
+    the largest of each 2x2 results. `gated`: the result is multiplied by a gate.
     """
 
     convolution: ConvProblem
@@ -78,9 +78,9 @@ class FusedProblem(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether it is one matrix product: a linear layer, or a convolution of single pixels.
+        """Whether the layer is one matrix product: linear, or a convolution of single pixels.
 
-        In channels last the pixels of all images are the rows, whichever it is.
+        In channels last the pixels of all images are the rows, for both kinds.
         """
         one = self.convolution
         whole = one.stride == (1, 1) and one.padding == (0, 0) and one.groups == 1
@@ -107,7 +107,7 @@ class FusedProblem(NamedTuple):
 def problem_of(
     layer: Layer, accuracy: Accuracy, x: tuple[int, ...], residual: bool
 ) -> FusedProblem:
-    """Return the problem of a layer on an input of shape x, (rows, features) if it is linear."""
+    """Return the problem of a layer on an input of shape x: (rows, features) of a linear layer."""
     weight = tuple(layer.weights.weight.shape)
     convolution = ConvProblem(
         (1, x[1], 1, x[0]) if layer.linear else x,  # type: ignore[arg-type]  # four numbers

@@ -28,7 +28,7 @@ class Window:
 
     @property
     def is_max_2x2(self) -> bool:
-        """Whether it yields the largest of each 2x2 values, which some convolutions do as well."""
+        """Whether the pooling takes the largest of each 2x2 values, as some convolutions do."""
         return (self.kind, self.kernel, self.stride, self.padding) == (
             "max",
             (2, 2),
@@ -44,7 +44,7 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
     """Return a function that pools x into `out`, both in channels last.
 
     The kernel is given addresses: 20 us a call where the code has left the caches; 60 by arrays.
-    TorchError if `out` has another shape or type, for the kernel does not know its size.
+    TorchError if `out` has another shape or type: the kernel does not know the size of `out`.
     """
     n, c, h, w = x.shape
     plan = Pool2dPlan(

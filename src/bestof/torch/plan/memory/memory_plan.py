@@ -84,7 +84,7 @@ class MemoryPlan:
             self.buffers[node] = Buffer(floats, here, last)
 
     def _residual_to_overwrite(self, node: Node) -> Buffer | None:
-        """Return the buffer of a residual that no other step reads, which the sum may overwrite.
+        """Return the buffer of a residual that only the sum reads and may therefore overwrite.
 
         Each element is read just before it is written.
         """
@@ -133,7 +133,7 @@ def _laid_out(node: Node) -> Tensor:
 
 
 def _view(node: Node, given: Tensor) -> Tensor | None:
-    """Return how a view of a planned value lies in memory; None if it is none."""
+    """Return how a view of a planned value lies in memory; None for other nodes."""
     try:
         if node.target in RESHAPING:
             return view_of(node, given)

@@ -207,7 +207,7 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
 
 
 def _unrepeated(node: Node) -> Node:
-    """Return the keys or values that a reshape of an expansion repeats; others as they are."""
+    """Return the keys or values that a reshape of an expansion repeats; other nodes unchanged."""
     expanded = node.args[0] if node.target is aten.reshape.default else None
     if not isinstance(expanded, Node) or expanded.target is not aten.expand.default:
         return node
@@ -225,7 +225,7 @@ def _unrepeated(node: Node) -> Node:
 
 
 def _added(mask: Node) -> Node | None:
-    """Return a mask as float32 to add; None if it is no mask that PyTorch takes."""
+    """Return a mask as float32 to add; None if PyTorch would refuse the mask."""
     value = value_of(mask)
     if value is None or value.device.type != "cpu" or value.layout is not torch.strided:
         return None

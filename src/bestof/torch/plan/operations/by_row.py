@@ -44,7 +44,7 @@ class Found(NamedTuple):
 class ByRow(Operation):
     """The operator that the node names, by a row of the operation of that name.
 
-    Its problem is that of an eager call, and so is its selector.
+    The problem and the selector are those of an eager call.
     """
 
     name: ClassVar[str] = "by row"
@@ -133,7 +133,7 @@ def is_dense_result(node: Node, core: CoreCall) -> bool:
 
 
 def find_operation(core: CoreCall, accuracy: Accuracy, name: str | None = None) -> Found | None:
-    """Return the operation that chooses for a call, and what it chooses for."""
+    """Return the operation that chooses for a call, and the problem of the choice."""
     nodes = [one for one in pytree.tree_leaves(core.arguments) if isinstance(one, Node)]
     tensors = {one: described(one) for one in nodes}
     arguments = pytree.tree_map_only(Node, tensors.__getitem__, core.arguments)
@@ -184,9 +184,9 @@ def _finder(argument: Any, place: Place) -> Callable[[], Any]:
 
 
 def _written(core: CoreCall, place: Place) -> Callable[[], object] | None:
-    """Return a function that runs an operator so that it writes into the arena.
+    """Return a function that runs an operator and writes the result into the arena.
 
-    None if it has no form of its own that writes: the others copy.
+    None if the operator has no form that writes to a given place. Such results are copied.
     """
     packet = core.target.overloadpacket
     if core.target._overloadname != "default" or "out" not in packet.overloads():

@@ -18,7 +18,7 @@ def expect(right: bool, what: str) -> None:
 
 
 def val(node: Any) -> Tensor:
-    """Return the tensor without data that describes a value; ValueError if it is none."""
+    """Return the tensor without data that describes a value; ValueError for other nodes."""
     value = value_of(node)
     if value is None:
         raise ValueError("a step does not read a tensor where it should")

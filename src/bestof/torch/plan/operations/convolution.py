@@ -1,4 +1,4 @@
-"""Convolutions with the batch norm, addition, activation and pooling around them."""
+"""Convolutions with batch norm, addition, activation and pooling."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Convolution(FusedLayer):
     def absorb(self, rewriter: Rewriter, node: Node) -> None:
         """Take the addition, the activation and the pooling that follow into the convolution.
 
-        The fused node stands where the last of them stood.
+        The fused node stands in the place of the last of these nodes.
         """
         user = only_user(node)
         if user is not None and user.target is aten.add.Tensor:
@@ -161,7 +161,7 @@ def _recognise_norm(rewriter: Rewriter, node: Node) -> None:
 
 
 def _norm(rewriter: Rewriter, node: Node) -> Norm | None:
-    """Return the affine map of an evaluated batch norm; None if it uses the batch's statistics."""
+    """Return the affine map of an evaluated batch norm; None for one by the batch's statistics."""
     _, scale, shift, _, _, training, _, eps = node.args[:8]
     if training:
         return None

@@ -1,4 +1,4 @@
-"""Copies of values that PyTorch computes into the arena, where kernels know their addresses."""
+"""Copies of PyTorch's results into the arena, where kernels know the addresses."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ aten = torch.ops.aten
 class GatedLinear(Linear):
     """activation(x w + bias) * gate. Its node's arguments: x and the gate.
 
-    The gate is the result of another operation, such as a linear layer. The result does not lie
-    where the gate does: a product writes sums there before they are complete.
+    The gate is the result of another operation, such as a linear layer. The result does not lie in
+    the gate's place: a product writes incomplete sums to the place of its result.
     """
 
     name: ClassVar[str] = "gated linear"
@@ -55,7 +55,7 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
 
 
 def _activated_layer(node: Any) -> tuple[Node, Layer] | None:
-    """Return a linear layer and what it is with its activation, if nothing else reads either."""
+    """Return a linear layer and its activated value, if nothing else reads either."""
     found = recognise_activation(node) if isinstance(node, Node) else None
     if found is None:
         return None

@@ -117,7 +117,7 @@ def _is_residual(node: Node, other: Any, addition: Node) -> bool:
 
 
 def _dense_copy(rewriter: Rewriter, value: Any) -> Node:
-    """Return a copy in the arena of a value that PyTorch computes: its address is known then."""
+    """Return a copy in the arena, at a known address, of a value that PyTorch computes."""
     return rewriter.insert(value, Dense(), value, val=value.meta["val"].contiguous())
 
 
@@ -149,7 +149,7 @@ def _recognise_addmm(rewriter: Rewriter, node: Node) -> None:
 
 
 def _recognise_product(rewriter: Rewriter, node: Node) -> None:
-    """Replace x @ weight or x @ weight.T, and the bias that is added to it."""
+    """Replace x @ weight or x @ weight.T, and an added bias."""
     x, given = node.args[:2]
     turned_back = _transposed(given)
     weight = rewriter.constant(given if turned_back is None else turned_back)
@@ -203,7 +203,7 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
 
 
 def _scale(rewriter: Rewriter, node: Node, weight: Tensor) -> tuple[Node, Norm | None]:
-    """Return the last node of a linear layer, and the scale of its outputs if one follows."""
+    """Return the last node of a linear layer, and the scale of the outputs if one follows."""
     user = only_user(node)
     if user is not None and user.target is aten.mul.Tensor and is_alike(node, user):
         factor = rewriter.constant(other_argument(user, node))

@@ -8,7 +8,7 @@ from bestof.errors import TorchError
 
 
 def as_planned(value: Tensor, planned: Tensor, what: str) -> Tensor:
-    """Return a value whose memory holds its numbers; TorchError if it is not as planned."""
+    """Return a value whose memory holds the numbers; TorchError for an unplanned value."""
     if value.dtype is not planned.dtype or value.shape != planned.shape:
         raise TorchError(
             f"optimize: {what} was planned for {str(planned.dtype).removeprefix('torch.')} "

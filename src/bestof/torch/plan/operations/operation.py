@@ -20,15 +20,16 @@ from bestof.torch.plan.steps.step import Step
 class Operation(ABC):
     """What a node of a fused graph computes, in place of PyTorch's operator.
 
-    A trace consists of PyTorch's operators. Each operation recognises those that it can compute,
-    and puts a node in their place whose `meta["operation"]` it is. When the program is bound to
-    memory, the operation makes the node's step, once: a call only runs the steps. Nodes without an
-    operation run by PyTorch. An operation is a frozen dataclass; a plan file holds its fields.
+    A trace consists of PyTorch's operators. Each operation recognises operators that it can
+    compute, and puts a node in their place: the operation is `meta["operation"]` of this node. When
+    the program is bound to memory, the operation makes the node's step, once: a call only runs the
+    steps. Nodes without an operation run by PyTorch. An operation is a frozen dataclass; a plan
+    file holds its fields.
 
     name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in
-    channels last that lie in the arena. yields_rows: whether its result is one. A result that is
-    not lies in the arena too, contiguous. reads_parts: whether its arguments may be parts of wider
-    rows, whose last axis has stride 1. overwrites_last: whether the result may lie where the
+    channels last that lie in the arena. yields_rows: whether its result is such a value. Any other
+    result lies in the arena too, contiguous. reads_parts: whether its arguments may be parts of
+    wider rows, whose last axis has stride 1. overwrites_last: whether the result may lie where the
     last of several arguments does, if no other step reads that: each element is read just before it
     is written.
     """
@@ -42,16 +43,16 @@ class Operation(ABC):
 
     @property
     def lies_in_arena(self) -> bool:
-        """Whether the result lies in the arena; else it passes through its slot."""
+        """Whether the result lies in the arena. Other results pass through their slots."""
         return True
 
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
-        """Return, for each operator of PyTorch, the function that replaces its nodes if it can."""
+        """Return the functions that replace nodes, by the operator that each function looks for."""
         return {}
 
     def absorb(self, rewriter: Rewriter, node: Node) -> None:  # noqa: B027  # most absorb nothing
-        """Take the nodes that follow into this one, if it can compute them as well."""
+        """Take following nodes into this one, if the operation can compute them as well."""
 
     def workspace(self, node: Node) -> tuple[int, ...] | None:  # noqa: ARG002  # most need none
         """Return the shape (N, C, H, W) of the memory that the step needs beside its result."""

@@ -30,12 +30,13 @@ class _Layer:
 
 
 def limit_memory(program: Program, limit: int) -> None:
-    """Settle a tuned program so that it takes no more than `limit` bytes once it is released.
+    """Settle a tuned program so that the released plan takes at most `limit` bytes.
 
-    If that is not possible, it takes as few as it can. Layers give up speed where that costs least
-    for each byte: for an algorithm with smaller weights, or for the same one without packing, which
-    transforms weights at each call. VGG16, one image: F(4) takes 252 MB packed and 52 ms, and 59 MB
-    and 67 ms without; the best algorithm that transforms nothing takes 59 MB and 120 ms.
+    If that is not possible, the plan takes as few bytes as possible. Layers give up speed where
+    that costs least for each byte: for an algorithm with smaller weights, or for the same one
+    without packing, which transforms weights at each call. VGG16, one image: F(4) takes 252 MB
+    packed and 52 ms, and 59 MB and 67 ms without; the best algorithm that transforms nothing takes
+    59 MB and 120 ms.
     """
     beyond = memory_of(program, 0).own - limit
     binding = program.borrow()

@@ -40,12 +40,12 @@ FAILURES = ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError
 class Program:
     """A fused graph for inputs of fixed shapes, ready to run.
 
-    It is made once for each set of input shapes: from a trace, or from a file. It decides where
-    each value lies (`MemoryPlan`), and holds the choice of an algorithm for each fused layer
-    (`choices`). To run, it is bound to memory: a `Binding` is an arena and a list of functions, one
-    a step, which a call runs in order. Each thread that calls at the same time has a binding of its
-    own; all share the choices and the packed weights. `eager_bytes`: what PyTorch would take at its
-    peak, None if the program comes from a file.
+    A program is made once for each set of input shapes: from a trace, or from a file. The program
+    decides where each value lies (`MemoryPlan`), and holds the choice of an algorithm for each
+    fused layer (`choices`). To run, the program is bound to memory: a `Binding` is an arena and a
+    list of functions, one a step, which a call runs in order. Each thread that calls at the same
+    time has a binding of its own; all share the choices and the packed weights. `eager_bytes`: what
+    PyTorch would take at its peak, None if the program comes from a file.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Program:
     ) -> Read:
         """Run step by step; return what `reader` makes of the outputs where they lie.
 
-        It saves the copies of large outputs, which are in the arena, perhaps in another layout.
+        This saves copies of large outputs, which lie in the arena, perhaps in another layout.
         """
         binding = self._take()
         try:
@@ -191,7 +191,7 @@ class Program:
         }
 
     def settle(self, decisions: dict[str, str]) -> None:
-        """Choose algorithms by the names of their steps; others stay as they are."""
+        """Choose algorithms by the names of their steps. Other steps keep their algorithms."""
         for node, choice in self.choices.items():
             if node.meta["name"] in decisions:
                 choice.settle(decisions[node.meta["name"]])
@@ -317,11 +317,11 @@ class Program:
 
 
 class Planned(NamedTuple):
-    """A program, and the inputs that it is for.
+    """A program and its inputs.
 
     leaves: the flattened inputs, tensors without data. spec: how inputs nest. structure: how
-    outputs nest. grad: whether it computes what the model does with gradients on, or off; None if
-    it serves both.
+    outputs nest. grad: whether the program computes what the model does with gradients on, or
+    off; None if one program serves both.
     """
 
     leaves: list[Any]

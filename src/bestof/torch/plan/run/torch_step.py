@@ -68,8 +68,8 @@ def _reads_channels_first(node: Node) -> bool:
 
     The plan may keep a value in channels last that the model has otherwise. If the model has it in
     channels last too, nothing is copied. oneDNN does not serve each convolution in channels last.
-    PyTorch's group norm subtracts the square of the mean from the mean of the squares there: it
-    errs by 2e-3 where it errs by 5e-6 in channels first, if the mean is 100 standard deviations.
+    PyTorch's group norm subtracts the square of the mean from the mean of the squares there: the
+    error is 2e-3, and 5e-6 in channels first, if the mean is 100 standard deviations.
     """
     if node.target not in _CONVOLUTIONS | _GROUP_NORMS:
         return False

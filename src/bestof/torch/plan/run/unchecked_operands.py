@@ -1,8 +1,8 @@
 """The operands of operators whose kernels read as much memory as some of the operands say.
 
-PyTorch's dispatcher, or a module, checks them before it calls such an operator. A file that names
-the operator passes both by. Each check here is made when a plan is read, by what the file says of
-the values, and again by the values themselves when a step of the plan first runs.
+PyTorch's dispatcher, or a module, checks the operands before such an operator is called. A file
+that names the operator avoids both checks. Each check here is made when a plan is read, by what the
+file says of the values, and again by the values themselves when a step of the plan first runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CheckedOperator:
 
 
 def checked(target: Any) -> Any:
-    """Return an operator with a check of its operands, if its kernel lacks one."""
+    """Return an operator with a check of its operands, if the kernel has no check."""
     return CheckedOperator(target) if _packet(target) in _CHECKS else target
 
 

@@ -18,8 +18,8 @@ class ChangedInputs:
     """The places of the inputs that a program changes.
 
     Each call asks `check` before the first step. A program takes its inputs for separate memory.
-    If two share some and one of them is changed, the other would show the change too early or too
-    late.
+    If two inputs share memory and one is changed, the other would show the change too early or
+    too late.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:

@@ -65,7 +65,7 @@ class Recording(NamedTuple):
 def recorded(node: Node) -> Recording | None:
     """Return the core operators that a node runs.
 
-    None if it changes an argument, or if PyTorch cannot derive its result without data.
+    None if the operator changes an argument, or if PyTorch cannot derive its result without data.
     """
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
@@ -120,7 +120,7 @@ def _holds_tensors(value: Any) -> bool:
 
 
 def planned_strides(node: Node) -> tuple[int, ...]:
-    """Return the strides that a value has in a plan, as far as they are known in advance."""
+    """Return the strides of a value in a plan, as far as known in advance."""
     value, operation = node.meta["val"], node.meta.get("operation")
     if operation is None:
         strides: tuple[int, ...] = value.stride()

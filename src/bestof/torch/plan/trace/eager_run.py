@@ -21,7 +21,7 @@ def eager_outputs(
     known: str = "",
     grad: bool = False,
 ) -> tuple[list[Any], list[Tensor]]:
-    """Return (the flattened outputs of the model, its input tensors as it leaves them).
+    """Return (the flattened outputs of the model, the input tensors as the model leaves them).
 
     grad: run with gradients, which some of PyTorch's operators answer by other kernels.
 

@@ -54,7 +54,7 @@ def constant(module: GraphModule, node: Any) -> Tensor | None:
 
 
 def value_of(node: Any) -> Tensor | None:
-    """Return the tensor without data that describes a node's value; None if it is no tensor."""
+    """Return the tensor without data that describes a node's value; None for other values."""
     value = node.meta.get("val") if isinstance(node, Node) else None
     return value if isinstance(value, Tensor) else None
 
@@ -81,7 +81,7 @@ def is_plain(node: Any, dim: int | None = None, dtypes: Container[torch.dtype] =
 
 
 def argument(node: Node, name: str) -> Any:
-    """Return an argument by its name in the schema, or its default if it was not given."""
+    """Return an argument by its name in the schema; its default if no argument was given."""
     for position, one in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if one.name == name:
             if position < len(node.args):

@@ -144,8 +144,9 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Tr
 def _fast_paths() -> Iterator[None]:
     """Let PyTorch's layers of transformers take the operators that they take in eager mode.
 
-    They look for tracers: for functions that intercept calls, and for make_fx by a function of
-    their own, which any thread may replace, since no thread but this one is followed.
+    These layers look for tracers: for functions that intercept calls, and for make_fx by a
+    function of their own. Any thread may replace this function, since only this thread is
+    followed.
     """
     is_traced = activation._is_make_fx_tracing
     activation._is_make_fx_tracing = lambda: False
@@ -218,7 +219,7 @@ def _by_export(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -
 
 
 def without_mutation(traced: Trace) -> Trace:
-    """Return the same computation by operators that change none of their arguments."""
+    """Return the same computation by operators that change no argument."""
     placeholders = [
         node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"
     ]

@@ -27,7 +27,7 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 class Twins:
-    """Answers in place of a model, as the model was when the first twin was made.
+    """Answers in place of a model, with the model's state at the first twin.
 
     A run may change attributes of a module: a table that grows, a counter. Such a twin is dropped,
     so that every run starts from the same state, as every run of a plan does. Each thread that

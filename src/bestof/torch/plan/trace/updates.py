@@ -32,9 +32,9 @@ def update_in_place(graph: Graph) -> None:
     """Write only the changed elements of inputs, where that gives the same results.
 
     `mutation.py` leaves a pure graph, and one `copy_(input, last value)` for each changed input.
-    If the last value comes from the input by operators that replace some of its elements, they
-    become operators that write to the input. This holds only if no later step reads the old value:
-    else the copy of the whole value stays, behind all steps.
+    If the last value comes from the input by operators that replace some elements, these operators
+    become operators that write to the input. If a later step reads the old value, the copy of the
+    whole value stays, behind all steps.
     """
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -197,7 +197,7 @@ def _part(scatter: Node, whole: Node) -> Node:
 
 
 def _keep_outputs(node: Node, given: Node, value: Node) -> list[Node]:
-    """Let the outputs show what they should, behind a copy of the whole value to an input.
+    """Let the outputs show the right values, behind a copy of the whole value to an input.
 
     The last value is the input itself. Outputs that show the old value become copies, which are
     returned.
