@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from bestof.cli import main
 
 LINES = [
     ("bestof ru", ["run"]),
@@ -34,10 +37,11 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("completion")
     written = {}
     for shell in ("bash", "zsh", "fish"):
-        command = [sys.executable, "-m", "bestof", "completion", shell]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert main(["completion", shell]) == 0
         written[shell] = folder / shell
-        written[shell].write_text(done.stdout, encoding="utf-8")
+        written[shell].write_text(out.getvalue(), encoding="utf-8")
     return written
 
 
