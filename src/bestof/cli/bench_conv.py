@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bestof.bench.convolution.alternatives import measure_conv
+from bestof.bench.convolution.pass_times import PassTimes
 from bestof.cli import bench_conv_peers
 from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
 from bestof.torch.ops.convolution.direction import DIRECTIONS
 from bestof.torch.ops.convolution.problem import parse_conv
 from bestof.view.bench.alternatives import alternatives_table
+from bestof.view.bench.progress import progress_bar
 from bestof.view.bench.table import print_tables
 
 _EPILOG = """\
@@ -33,21 +35,23 @@ def call(argv: Sequence[str]) -> int:
     passes = DIRECTIONS if options.passes is None else passes_of(options.passes, DIRECTIONS)
     for notation in options.convolution:
         parse_conv(notation)  # check all before measuring the first
-    results = [
-        one
-        for notation in options.convolution
-        for one in measure_conv(
-            notation,
-            passes,
-            repeats=options.repeats,
-            channels_last=options.channels_last,
-            threads=options.threads,
-        )
-    ]
+    passes = tuple(one for one in DIRECTIONS if one in passes)
+    jobs = [(notation, one) for notation in options.convolution for one in passes]
+    results: list[PassTimes] = []
+    with progress_bar() as progress:
+        for number, (notation, one) in enumerate(jobs):
+            progress(f"{notation}: {one}", number, len(jobs))
+            results += measure_conv(
+                notation,
+                (one,),
+                repeats=options.repeats,
+                channels_last=options.channels_last,
+                threads=options.threads,
+            )
     if options.json:
-        print(json.dumps([asdict(one) for one in results], indent=2))
+        print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        print_tables([alternatives_table(one) for one in results])
+        print_tables([alternatives_table(result) for result in results])
     return 0
 
 

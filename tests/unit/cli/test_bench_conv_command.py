@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -70,3 +71,17 @@ def test_no_convolution_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as ended:
         bench_conv.call([])
     assert ended.value.code == 2
+
+
+def test_the_progress_names_each_pass(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        "bestof.cli.bench_conv.progress_bar",
+        lambda: nullcontext(lambda *step: told.append(step)),
+    )
+    words = [SMALL, "--repeats", "1", "--passes", "forward,input-gradient", "--json"]
+    assert bench_conv.call(words) == 0
+    assert told == [(f"{SMALL}: forward", 0, 2), (f"{SMALL}: input gradient", 1, 2)]
+    assert len(json.loads(capsys.readouterr().out)) == 2
