@@ -36,8 +36,8 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
 
     In the program, weights are as cold, and values as warm, as they will be. Alone, with caches
     swept before each trial, F(4) on 128 channels @28 took 0.73 ms and lost to F(2) with 0.70; in
-    ResNet34 they take 0.33 and 0.50. The race runs at once, also where eager calls search in a window
-    of steps only, and without a budget: calls that wait for one take time, too.
+    ResNet34 they take 0.33 and 0.50. The race runs at once, also where eager calls search in a
+    window of steps only, and without a budget: calls that wait for one take time, too.
     """
     binding = program.borrow()
     try:
