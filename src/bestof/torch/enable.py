@@ -382,4 +382,8 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_State.neighbours.rest,
+        after_in_parent=_State.neighbours.resume,
+        after_in_child=_after_fork,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Protocol
 
@@ -47,7 +48,14 @@ def objection() -> str | None:
         said = probe.said_by_child()
         if said is not None:
             return said
-    return try_registration()
+    # OpenMP's threads end with the thread that used them. A program that forks workers after
+    # `enable` then has one thread, as without bestof: Python 3.12 warns if there are more.
+    with ThreadPoolExecutor(1, "bestof-trial") as apart:
+        try:
+            trial = apart.submit(try_registration)
+        except RuntimeError:  # the system starts no thread at present
+            return try_registration()
+        return trial.result()
 
 
 def try_registration() -> str | None:

@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import torch
 
@@ -14,6 +14,12 @@ from bestof.torch.process.idle_team import IdleTeam, can_help
 
 PERIOD = 1.0
 """The seconds between two looks."""
+
+PATIENCE = 1.0
+"""The seconds for which a fork waits until the watching thread has ended, at most.
+
+It takes 0.1 ms, but the thread cannot end while the interpreter shuts down.
+"""
 
 CROWDED, ALONE = 0.05, 0.01
 """Shares of the time for which the threads of this process have waited for a processor.
@@ -35,49 +41,85 @@ class Neighbours:
 
     def __init__(self) -> None:
         self.team = IdleTeam()
+        self._lock = threading.RLock()
         self._stop: threading.Event | None = None
+        self._task = 0  # what the system calls the thread
+        self._rests = False
+        self._seen: dict[str, tuple[int, int]] = {}  # at the last look
+        self._looked = 0.0
 
     def watch(self) -> None:
         """Watch from now on, if it could help: GCC's OpenMP, and no setting by the user."""
-        if self._stop is not None or not can_help() or not _times():
-            return
-        # The team is new: a watcher that was left ends its own one a moment later.
-        self._stop, self.team = stop, team = threading.Event(), IdleTeam()
-        try:
-            threading.Thread(
-                target=self._run, args=(stop, team), name="bestof-neighbours", daemon=True
-            ).start()
-        except RuntimeError:  # the system starts no thread at present
-            self._stop = None
+        with self._lock:
+            if self._stop is None and can_help():
+                self._seen, self._looked = _times(), monotonic()
+                if self._seen:
+                    self._start()
 
     def leave(self) -> None:
         """Stop watching, and end the team."""
-        stop, self._stop = self._stop, None
-        if stop is not None:
-            stop.set()
-        self.team.end()
+        with self._lock:
+            self._end()
+            self.team.end()
+
+    def rest(self) -> None:
+        """End the thread before a fork. Only `resume` or `forget` may follow.
+
+        Python 3.12 and newer warn if a process with more than one thread forks.
+        """
+        self._lock.acquire()
+        self._rests = self._stop is not None
+        self._end()
+
+    def resume(self) -> None:
+        """Go on after a fork where `rest` has stopped."""
+        if self._rests:
+            self._start()
+        self._lock.release()
 
     def forget(self) -> None:
         """Start anew in a forked process, where neither thread exists."""
-        self.team, self._stop = IdleTeam(), None
+        self.__init__()  # type: ignore[misc]
 
-    def look(self, waited: float, team: IdleTeam) -> None:
-        """Begin or end a team. waited: the share of the time for which threads have waited."""
+    def look(self, waited: float) -> None:
+        """Begin or end the team. waited: the share of the time for which threads have waited."""
         if waited > CROWDED and torch.get_num_threads() > 1:
-            team.begin()
+            self.team.begin()
         elif waited < ALONE:
-            team.end()
+            self.team.end()
 
-    def _run(self, stop: threading.Event, team: IdleTeam) -> None:
-        before, began = _times(), monotonic()
-        while not stop.wait(PERIOD):
+    def _start(self) -> None:
+        self._stop = stop = threading.Event()
+        thread = threading.Thread(
+            target=self._run, args=(stop,), name="bestof-neighbours", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the system starts no thread at present
+            self._stop = None
+        else:
+            self._task = thread.native_id or 0
+
+    def _end(self) -> None:
+        """End the thread, and wait until the system has none: `join` returns a little earlier."""
+        stop, self._stop = self._stop, None
+        if stop is None:
+            return
+        stop.set()
+        latest = monotonic() + PATIENCE
+        while os.path.exists(f"/proc/self/task/{self._task}") and monotonic() < latest:
+            sleep(0.0001)
+
+    def _run(self, stop: threading.Event) -> None:
+        # A thread that has rested goes on from the last look, so that frequent forks prevent none.
+        while not stop.wait(max(0.0, self._looked + PERIOD - monotonic())):
+            before, began = self._seen, self._looked
             now, ended = _times(), monotonic()
             # A thread that has ended in between is left out.
             both = [(now[one], before[one]) for one in now.keys() & before.keys()]
             ran, waited = (sum(max(0, new[i] - old[i]) for new, old in both) for i in (0, 1))
-            self.look(waited / max(ran, (ended - began) * 1e9), team)
-            before, began = now, ended
-        team.end()
+            self.look(waited / max(ran, (ended - began) * 1e9))
+            self._seen, self._looked = now, ended
 
 
 def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -121,24 +123,6 @@ def test_where_no_thread_can_start_nothing_is_begun_for_good(
     watching.leave()
 
 
-def test_a_watcher_that_was_left_ends_its_own_team_only() -> None:
-    watching = Neighbours()
-    watching.watch()
-    left = watching.team
-    watching.leave()
-    watching.watch()
-    watching.team.begin()
-    left.begin()
-    stop = threading.Event()
-    stop.set()
-    try:
-        watching._run(stop, left)  # what the old watcher does when it sees that it was left
-        assert not left.begun
-        assert watching.team.begun
-    finally:
-        watching.leave()
-
-
 def test_the_team_alone_is_more_than_the_processors_of_the_import(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -150,16 +134,16 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
     watching, before = Neighbours(), torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        watching.look(0.03, watching.team)
+        watching.look(0.03)
         assert not watching.team.begun
-        watching.look(0.5, watching.team)
+        watching.look(0.5)
         assert watching.team.begun
-        watching.look(0.03, watching.team)
+        watching.look(0.03)
         assert watching.team.begun  # between both bounds, nothing is changed
-        watching.look(0.0, watching.team)
+        watching.look(0.0)
         assert not watching.team.begun
         torch.set_num_threads(1)
-        watching.look(0.5, watching.team)
+        watching.look(0.5)
         assert not watching.team.begun  # one thread waits for no other
     finally:
         torch.set_num_threads(before)
@@ -174,17 +158,14 @@ def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_times", lambda: next(times, {}))
     watching = Neighbours()
 
-    def look(waited: float, team: IdleTeam) -> None:
+    def look(waited: float) -> None:
         shares.append(waited)
         looked.set()
 
     monkeypatch.setattr(watching, "look", look)
-    stop = threading.Event()
-    thread = threading.Thread(target=watching._run, args=(stop, watching.team))
-    thread.start()
+    watching.watch()
     assert looked.wait(60)
-    stop.set()
-    thread.join()
+    watching.leave()
     assert shares[0] > 0.1  # 1,000 s within some milliseconds, and nothing of the other threads
     assert all(share == 0 for share in shares[1:])
 
@@ -193,18 +174,17 @@ def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.Mo
     """64 threads that computed for an hour each, and waited for 0.1 % of it."""
     hour = 3600 * 10**9
     after = {str(one): (hour, hour // 1000) for one in range(64)}
-    times = iter([dict.fromkeys(after, (0, 0)), after])
     stop, watching = threading.Event(), Neighbours()
-    monkeypatch.setattr(module, "PERIOD", 0.0)
-    monkeypatch.setattr(module, "_times", lambda: next(times))
+    watching._seen = dict.fromkeys(after, (0, 0))
+    monkeypatch.setattr(module, "_times", lambda: after)
     shares: list[float] = []
 
-    def look(waited: float, team: IdleTeam) -> None:
+    def look(waited: float) -> None:
         shares.append(waited)
         stop.set()
 
     monkeypatch.setattr(watching, "look", look)
-    watching._run(stop, watching.team)
+    watching._run(stop)
     assert shares == [pytest.approx(0.001)]
 
 
@@ -231,7 +211,7 @@ def test_enable_watches_and_disable_leaves() -> None:
 def test_a_forked_process_starts_anew() -> None:
     watching = Neighbours()
     watching.watch()
-    watching.look(1.0, watching.team)
+    watching.look(1.0)
     stop, team = watching._stop, watching.team
     watching.forget()  # what a fork calls in the child, where no thread of the parent exists
     assert watching._stop is None
@@ -239,3 +219,66 @@ def test_a_forked_process_starts_anew() -> None:
     assert stop is not None
     stop.set()
     team.end()
+
+
+def test_the_system_has_no_watching_thread_while_it_rests() -> None:
+    watching, before = Neighbours(), tasks()
+    watching.watch()
+    assert tasks() == before + 1
+    watching.rest()
+    assert tasks() == before
+    watching.resume()
+    assert tasks() == before + 1
+    watching.leave()
+    assert tasks() == before
+    watching.rest()
+    watching.resume()
+    assert tasks() == before  # nothing begins that was not there
+
+
+def test_a_fork_prevents_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that forks twice a second is watched all the same."""
+    looked = threading.Event()
+    watching = Neighbours()
+    monkeypatch.setattr(watching, "look", lambda waited: looked.set())
+    watching.watch()
+    watching.rest()
+    watching._looked -= 1.5 * module.PERIOD  # the last look was so long ago
+    monkeypatch.setattr(module, "PERIOD", 1000.0)
+    watching.resume()
+    assert not looked.wait(0.05)
+    watching.rest()
+    watching._looked -= 1000.0
+    watching.resume()
+    assert looked.wait(60)
+    watching.leave()
+
+
+FORKING = """
+import os
+os.register_at_fork(before=lambda: print(len(os.listdir("/proc/self/task"))))  # called last
+import numpy, torch
+from torch.utils.data import DataLoader
+if {tuned}:
+    import bestof.torch
+    bestof.torch.enable()
+print(sum(int(x.sum()) for x in DataLoader(torch.ones(8, 3), num_workers=2)))
+"""
+
+
+def test_a_loader_forks_as_few_threads_as_without_bestof() -> None:
+    """Python 3.12 and newer warn if a process of more than one thread forks."""
+    found = []
+    for tuned in (False, True):
+        program = [sys.executable, "-W", "error:This process:DeprecationWarning", "-c"]
+        done = subprocess.run(
+            [*program, FORKING.format(tuned=tuned)],
+            env=os.environ | {"BESTOF_STORE": "off"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=240,
+        )
+        found.append(done.stdout.split())
+    assert found[1] == found[0]
+    assert found[1][-1] == "24"
