@@ -58,7 +58,7 @@ def room_for_threads() -> Room:
     own = processors()
     allowed, machine = len(own.allowed), os.cpu_count() or 1
     if own.quota is not None and own.usable < allowed:
-        limit = f"the quota of its control group is {own.quota:g} processors"
+        limit = f"the quota of its control group allows {own.quota:g} of {machine} processors"
     else:
         limit = f"the process may run on {allowed} of the machine's {machine} processors"
     ranks = _ranks_here()

@@ -108,6 +108,14 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
     assert "plain.py never imported torch" in done.stderr
 
 
+def test_a_script_without_steps_is_told_what_gives_it_more_time(tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text("import torch\n")
+    done = doctor(tmp_path, "nothing.py")
+    assert done.returncode == 0
+    assert "no step ended within 35 s" in done.stderr
+    assert "--seconds 300" in done.stderr
+
+
 # Forks, and programs that inherit all that is open, keep no pipe open. A fork that ends reports
 # nothing.
 CHILDREN = """

@@ -175,7 +175,7 @@ def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return room_for_threads()
 
     eight = frozenset(range(8))
-    quota = "the quota of its control group is 2.5 processors"
+    quota = "the quota of its control group allows 2.5 of 8 processors"
     assert room(Processors(eight, 2.5)) == Room(2, quota)
     affinity = "the process may run on 3 of the machine's 8 processors"
     assert room(Processors(frozenset({1, 2, 3}), 4.0)) == Room(3, affinity)

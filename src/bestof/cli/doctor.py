@@ -70,8 +70,9 @@ def call(argv: Sequence[str]) -> int:
         raise BestofError(error)
     if words and not report["steps"]:
         tell(
-            "no step was seen: an optimizer's step, or a call of a model without gradients; so "
-            "no cure was tried on the program"
+            f"no step ended within {options.seconds:g} s, so no cure was tried on the program. A "
+            "step is an optimizer's, or a call of a model without gradients. If its steps are "
+            "slow, give them more time: --seconds 300"
         )
     return 0
 

@@ -9,6 +9,7 @@ from time import perf_counter
 from bestof.doctor.finding import Finding
 from bestof.doctor.seen import Seen
 from bestof.doctor.trap import Trap
+from bestof.selection.duration import duration
 from bestof.torch.process.openmp import empty_region, runtimes
 
 _REGIONS, _LONGEST = 200, 0.2  # regions of each runtime, seconds
@@ -28,7 +29,7 @@ class OpenmpRuntimes(Trap):
         alone = min(_seconds(empty[:1] * 2) for _ in range(3))
         turns = min(_seconds(empty) for _ in range(3))
         told = f"{' and '.join(found)} are loaded. If both compute in turn, a parallel region "
-        told += f"takes {turns * 1e6:.1f} us in place of {alone * 1e6:.1f}"
+        told += f"takes {duration(turns)} in place of {duration(alone)}"
         # threadpool_limits(1) would take PyTorch's threads away, too.
         cure = f"ThreadpoolController().select(filepath={found[1]!r}).limit(limits=1), of the "
         cure += f"package threadpoolctl; or packages that use {Path(found[0]).name} too"

@@ -22,7 +22,7 @@ class NewShapes(Trap):
     def findings(self, seen: Seen) -> Sequence[Finding]:
         calls = [one for one in seen.calls[1:] if one.elements]
         if len(calls) < _LEAST_CALLS:
-            return [Finding(self.name, None, None, f"only {len(calls)} calls were seen")]
+            return [Finding(self.name, None, None, f"too few calls were seen: {len(calls)}")]
         new, known = ([one for one in calls if one.new is want] for want in (True, False))
         share = len(new) / len(calls)
         told = f"{len(new)} of {len(calls)} calls brought a new shape"
@@ -32,7 +32,8 @@ class NewShapes(Trap):
         if len(known) >= _LEAST_CALLS:
             factor = _element_seconds(new) / _element_seconds(known)
             told += f"; they took {factor:.2f} times as long, for an element"
-        cure = "pad to a few lengths: length = -(-length // 64) * 64"
+        cure = "pad to a few lengths: length = -(-length // 64) * 64; if only memory is short, "
+        cure += "ONEDNN_PRIMITIVE_CACHE_CAPACITY=64 in the environment of the process"
         return [Finding(self.name, True, factor, told, cure)]
 
 
