@@ -1,7 +1,8 @@
-"""Which threads are best beside other busy processes: settings by hand, and what bestof does?
+"""Which threads are best beside busy processes or in a quota: settings by hand, and bestof's?
 
     python benchmarks/neighbours.py                  beside 0 and 4 busy processes
     python benchmarks/neighbours.py --beside 4 --rounds 8 --seconds 20
+    python benchmarks/neighbours.py --beside 0       started in a control group with a quota
 
 Trains the VGG16 of the demo by PyTorch alone, so that threads are all that differs. Each setting
 has a process of its own for some seconds, in turn. Prints the quartiles of a step and its mean,
@@ -30,7 +31,7 @@ BY_HAND: dict[str, dict[str, str]] = {
     "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
     "OMP_WAIT_POLICY=active": {"OMP_WAIT_POLICY": "active"},
 }
-OURS = "threads.neighbours"
+OURS = "bestof"
 
 
 def main() -> None:
@@ -83,7 +84,9 @@ def train(setting: str, images: int, seconds: float) -> list[float]:
 
     if setting == OURS:
         from bestof.torch.process.neighbours import Neighbours  # noqa: PLC0415 - as above
+        from bestof.torch.process.threads import FittedThreads  # noqa: PLC0415 - as above
 
+        FittedThreads().fit()
         Neighbours().watch()
     torch.manual_seed(0)
     model = vgg16(10)

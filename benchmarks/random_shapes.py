@@ -5,13 +5,16 @@
 
 By default there are 100,000 calls of each kind. Each call draws its shape: texts of 1 to 512 tokens
 for a small encoder, images of 8 to 96 pixels a side for a small network of convolutions, in
-inference and in training steps. The process of each kind prints its resident memory while it runs.
-The reach: at most 2 % more at the end than after the first 5,000 calls.
+inference and in training steps. The process of each kind prints its resident memory while it runs,
+and how much of it glibc's malloc has given out: the rest are programs, Python's own blocks, and
+freed pieces between others. The reach: at most 2 % more resident memory at the end than after the
+first 5,000 calls.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -23,6 +26,13 @@ from time import perf_counter
 
 KINDS = ("encoder inference", "encoder training", "images inference", "images training")
 FIRST, REACH = 5_000, 0.02
+_FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
+class _MallocNumbers(ctypes.Structure):
+    """What glibc's mallinfo2 returns; see its malloc.h."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS.split())
 
 
 def main() -> None:
@@ -86,7 +96,8 @@ def run(kind: str, options: argparse.Namespace) -> None:
             now = resident()
             after_first = after_first or now
             print(
-                f"{kind}: {count:7} calls  {now:7.1f} MiB  {perf_counter() - began:6.0f} s",
+                f"{kind}: {count:7} calls  {now:7.1f} MiB  given out {given_out():7.1f} MiB  "
+                f"{perf_counter() - began:6.0f} s",
                 flush=True,
             )
     growth = now / after_first - 1
@@ -100,6 +111,14 @@ def resident() -> float:
     """Return the resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def given_out() -> float:
+    """Return the memory that malloc has given out in the first arena, and mapped singly, in MiB."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = _MallocNumbers
+    found = ask()
+    return float(found.uordblks + found.hblkhd) / 2**20
 
 
 if __name__ == "__main__":
