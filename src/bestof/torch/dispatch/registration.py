@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from bestof.torch.backends.shim import (
 )
 from bestof.torch.dispatch import probe
 from bestof.torch.ops.originals import entry_of
+from bestof.torch.process.openmp import one_thread
 
 
 class Answered(Protocol):
@@ -48,14 +48,10 @@ def objection() -> str | None:
         said = probe.said_by_child()
         if said is not None:
             return said
-    # OpenMP's threads end with the thread that used them. A program that forks workers after
-    # `enable` then has one thread, as without bestof: Python 3.12 warns if there are more.
-    with ThreadPoolExecutor(1, "bestof-trial") as apart:
-        try:
-            trial = apart.submit(try_registration)
-        except RuntimeError:  # the system starts no thread at present
-            return try_registration()
-        return trial.result()
+    # A program that forks workers after `enable` then has no threads of OpenMP, as without bestof:
+    # Python 3.12 warns of them. No thread of its own: `import torch` may wait for this trial.
+    with one_thread():
+        return try_registration()
 
 
 def try_registration() -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -48,6 +49,25 @@ def on_each_thread(function: Callable[[], object], threads: int) -> None:
 
     body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: function() and None)
     _enter(loaded[0])(body, None, ctypes.c_uint(threads), ctypes.c_uint(0))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let the calling thread compute alone meanwhile, so that OpenMP starts no threads for it.
+
+    `torch.set_num_threads` would also change how many threads MKL takes, for good.
+    """
+    before = torch.get_num_threads()  # the first question sets the number of this thread
+    loaded = runtimes()
+    if not loaded:
+        yield
+        return
+    set_threads = ctypes.CDLL(loaded[0]).omp_set_num_threads
+    set_threads(1)
+    try:
+        yield
+    finally:
+        set_threads(before)
 
 
 def _enter(runtime: str) -> Callable[..., object]:

@@ -260,8 +260,10 @@ os.register_at_fork(before=lambda: print(len(os.listdir("/proc/self/task"))))  #
 import numpy, torch
 from torch.utils.data import DataLoader
 if {tuned}:
+    threads = torch.get_num_threads()
     import bestof.torch
     bestof.torch.enable()
+    assert torch.get_num_threads() == threads
 print(sum(int(x.sum()) for x in DataLoader(torch.ones(8, 3), num_workers=2)))
 """
 
