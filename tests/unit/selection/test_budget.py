@@ -100,7 +100,7 @@ class Waiting(Verifier):
     ) -> Verdict:
         return Verdict(got)
 
-    def answer(self, expected: Any) -> None:
+    def put_back(self, expected: Any) -> None:
         raise AssertionError("no alternative raises")
 
 

@@ -45,8 +45,8 @@ class Names(Verifier):
             return Verdict(expected, f"{got!r}")
         return Verdict(got, None, self.reference, self.tells)
 
-    def answer(self, expected: Any) -> Any:
-        return expected
+    def put_back(self, expected: Any) -> None:
+        pass
 
 
 def make(
@@ -159,3 +159,29 @@ def test_an_interrupt_of_a_comparison_leaves_it_undone() -> None:
     verifier.error = None
     with pytest.warns(BestofWarning, match="'broken' was disqualified"):
         assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+
+
+class Sums(Names):
+    """Expects results of trusted alternatives too, where the budget allows it."""
+
+    def expect_of_trusted(self, stage: int, args: tuple[Any, ...]) -> str:
+        return RIGHT
+
+
+@pytest.mark.parametrize("budget", [None, 1e-9])
+def test_a_trusted_one_is_compared_once_within_the_budget(budget: float | None) -> None:
+    verifier = Sums()
+    selector = make(FAST, verifier, budget=budget, policy=Rounds(rounds=3))
+    selector._knowledge.budget.is_on = True
+    selector._knowledge.budget.book(1.0)
+    assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+    assert verifier.judged.count(("as is", 0)) == (1 if budget is None else 0)
+
+
+def test_a_trusted_one_that_is_wrong_is_taken_out() -> None:
+    verifier = Sums()
+    verifier.wrong = {"as is"}
+    selector = make(FAST, verifier, budget=None)
+    with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+    assert selector.explain(1).decision == "native"

@@ -147,7 +147,7 @@ class DriftWatch:
             try:
                 result = function(*args, **kwargs)
             except Exception:
-                verifier.answer(expected)  # it puts changed arguments back
+                verifier.put_back(expected)
                 raise
             return verifier.judge(decision.alternative, stage, args, expected, result)
 

@@ -58,6 +58,10 @@ class Budget:
         if 0.0 < seconds < inf and not _is_lifted.get():
             self.lost += seconds
 
+    def has_left(self, share: float | None) -> bool:
+        """Return whether the account is not used up."""
+        return share is None or not self.is_on or self.lost < max(_FREE, share * self.seconds)
+
     def allows(self, share: float | None, cost: float) -> bool:
         """Return whether a trial may be begun that would cost so many seconds.
 

@@ -192,6 +192,10 @@ class Knowledge:
             least *= 1 + self.comparison
         return self.budget.allows(self.budget_share, least)
 
+    def may_compare(self) -> bool:
+        """Return whether the budget allows a cheap comparison of a trusted alternative."""
+        return registry.ranks_agree() or self.budget.has_left(self.budget_share)
+
     def hold(self, tuning: Tuning) -> None:
         """Add a search that is complete; calls may use it from now on.
 

@@ -55,5 +55,12 @@ class Verifier(ABC):
         """Return the verdict on what an alternative returned for these arguments."""
 
     @abstractmethod
-    def answer(self, expected: Any) -> Any:
-        """Return the expected result for the caller, after the alternative raised."""
+    def put_back(self, expected: Any) -> None:
+        """Put changed arguments back, after the alternative raised."""
+
+    def expect_of_trusted(self, stage: int, args: tuple[Any, ...]) -> Any:  # noqa: ARG002  # of several
+        """Return what `judge` needs for the first trial of a trusted alternative, if it is cheap.
+
+        None if the trial is not compared. No order and no stored decision waits for this.
+        """
+        return None

@@ -16,6 +16,7 @@ from bestof.selection import Race
 from bestof.selection.state.journal import Entry
 from bestof.torch.backends.device import CPU, Device
 from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.dtypes import of_operands
 from bestof.torch.ops.originals import Original, original_of
@@ -117,6 +118,13 @@ class Operation(ABC, Generic[P]):
 
         `args` are the problem and the operands. `original` computes in float64 if need be.
         """
+
+    def combination(self, _args: tuple[Any, ...]) -> Combination | None:
+        """Return a smaller call that tells whether a result of a call is right; None without one.
+
+        `args` are the problem and the operands.
+        """
+        return None
 
     def replaced(self, args: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Return a problem and operands with random numbers in place of the tensors."""

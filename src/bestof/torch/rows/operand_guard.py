@@ -29,6 +29,11 @@ class OperandGuard:
             except RuntimeError:  # memory is short
                 reraise_from_outside()
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether changed operands can be put back."""
+        return len(self._copies) == len(self._operands)
+
     def complaint(self, results: Sequence[Tensor | None]) -> str | None:
         """Return in words how an alternative has changed its operands; None if they are unchanged.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bestof.selection import Verdict
 from bestof.selection.outside import reraise_from_outside
+from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.originals import Original
@@ -43,6 +44,10 @@ class OperationVerifier(RowVerifier):
     ) -> tuple[Any, ...]:
         """Return the call with other tensors."""
         return self._operation.replaced(args, operands)
+
+    def combination(self, _stage: int, args: tuple[Any, ...]) -> Combination | None:
+        """Return a smaller call that tells whether a result is right; None without one."""
+        return self._operation.combination(args)
 
     def judge(
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,16 +15,45 @@ from bestof.errors import InvalidArgument
 from bestof.selection import Verdict, Verifier
 from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.cuda.events import is_capturing
+from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding, made_up
 from bestof.torch.process.allocator import LARGE_BYTES, mapping_large
 from bestof.torch.rows.operand_guard import OperandGuard
 
 
-class Expected(NamedTuple):
-    """PyTorch's own result of a call, and the operands before the alternative runs."""
+class Combined(NamedTuple):
+    """A smaller call that tells whether a result is right, and PyTorch's own result of it."""
 
-    result: Any
-    guard: OperandGuard
+    combination: Combination
+    result: Tensor
+
+    def is_alike(self, got: Any) -> bool:
+        """Return whether a result of the call has the right shape and type."""
+        if not isinstance(got, Tensor) or got.layout is not torch.strided or not got.dim():
+            return False
+        shape = (len(self.combination.numbers), *self.result.shape[1:])
+        return tuple(got.shape) == shape and kind_of(self.result, got[:1]) is None
+
+
+class Expected:
+    """What a result is compared with, and the operands before the alternative runs.
+
+    With `combined`, PyTorch's own result of the call is computed only if it is needed.
+    """
+
+    def __init__(
+        self, run: Callable[[], Any], guard: OperandGuard, combined: Combined | None = None
+    ) -> None:
+        self._run, self.guard, self.combined = run, guard, combined
+        self._results = [] if combined is not None else [run()]
+
+    @property
+    def result(self) -> Any:
+        """PyTorch's own result of the call."""
+        if not self._results:
+            self.guard.put_back()
+            self._results.append(self._run())
+        return self._results[0]
 
 
 class RowVerifier(Verifier):
@@ -51,6 +81,10 @@ class RowVerifier(Verifier):
         """Return the call with other tensors."""
         return (args[0], *operands)
 
+    def combination(self, _stage: int, _args: tuple[Any, ...]) -> Combination | None:
+        """Return a smaller call that tells whether a result is right; None without one."""
+        return None
+
     @abstractmethod
     def compare(
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
@@ -62,16 +96,29 @@ class RowVerifier(Verifier):
         return alternative == self._first
 
     def expect(self, stage: int, args: tuple[Any, ...]) -> Expected | Verdict:
-        """Return PyTorch's own result, with copies of the operands.
+        """Return PyTorch's own result, or that of a smaller call, with copies of the operands.
 
-        While a CUDA stream is captured into a graph, nothing can be compared.
+        While a CUDA stream is captured into a graph, nothing can be compared. If the operands are
+        too large for copies, the result is computed now: the alternative may change them.
         """
         operands = self.operands(stage, args)
         if any(one is not None and one.is_cuda for one in operands) and is_capturing():
             return Verdict(self.run(self._first, stage, args), tells=False)
         guard = OperandGuard(operands)
         with _mapping_if_large(operands):
-            return Expected(self.run(self._first, stage, args), guard)
+            combined = self._combined(stage, args) if guard.has_copies else None
+            return Expected(partial(self.run, self._first, stage, args), guard, combined)
+
+    def expect_of_trusted(self, stage: int, args: tuple[Any, ...]) -> Expected | None:
+        """Return PyTorch's own result of a smaller call, for its own kernel; None without one."""
+        combined = self._combined(stage, args)
+        if combined is None:
+            return None
+        return Expected(partial(self.run, self._first, stage, args), OperandGuard(()), combined)
+
+    def _combined(self, stage: int, args: tuple[Any, ...]) -> Combined | None:
+        found = self.combination(stage, args)
+        return None if found is None else Combined(found, self.run(self._first, stage, found.args))
 
     def judge(
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
@@ -83,6 +130,9 @@ class RowVerifier(Verifier):
     def _judge(
         self, alternative: str, stage: int, args: tuple[Any, ...], expected: Expected, got: Any
     ) -> Verdict:
+        verdict = self._judged_by_combination(alternative, stage, args, expected, got)
+        if verdict is not None:
+            return verdict
         right = expected.result
         wrong = self.fault(expected, got) or expected.guard.complaint(_tensors(got))
         if wrong is not None:
@@ -104,9 +154,56 @@ class RowVerifier(Verifier):
         answer = got if found.wrong is None else right
         return Verdict(answer, found.wrong, found.reference_wrong)
 
+    def _is_right(self, stage: int, args: tuple[Any, ...], got: Any) -> bool:
+        """Return whether another combination finds PyTorch's own result right.
+
+        Parts may cancel in one of them.
+        """
+        again = self._combined(stage, args)
+        assert again is not None  # there was one
+        mine = again.combination.of(got)
+        found = self.compare(self._first, stage, again.combination.args, mine, again.result)
+        return found.reference_wrong is None
+
+    def _judged_by_combination(
+        self,
+        alternative: str,
+        stage: int,
+        args: tuple[Any, ...],
+        expected: Expected,
+        got: Any,
+    ) -> Verdict | None:
+        """Return the verdict of the smaller call; None if PyTorch's whole result must tell."""
+        if expected.combined is None or not expected.combined.is_alike(got):
+            return None
+        (combination, right), trusted = expected.combined, self.trusts(alternative)
+        wrong = expected.guard.complaint((got,))
+        if wrong is not None:
+            return Verdict(self.answer(expected), wrong)
+        if not right.isfinite().all():  # one number of the operands hides all parts
+            return Verdict(got, tells=False) if trusted else None
+        mine = combination.of(got)
+        try:
+            if trusted:  # its result is in question
+                found = self.compare(alternative, stage, combination.args, mine, right)
+                if found.reference_wrong is not None and self._is_right(stage, args, got):
+                    return Verdict(got, tells=False)
+                return Verdict(got, found.reference_wrong, tells=found.tells)
+            found = self.compare(alternative, stage, combination.args, right, mine)
+        except (InvalidArgument, RuntimeError, MemoryError):
+            reraise_from_outside()
+            return None
+        return Verdict(got) if found == Finding() else None
+
     def fault(self, expected: Expected, got: Any) -> str | None:
         """Return how a result is no tensors of the expected shapes and types, in words."""
+        if expected.combined is not None and expected.combined.is_alike(got):
+            return None
         return kind_of(expected.result, got)
+
+    def put_back(self, expected: Expected) -> None:
+        """Put changed operands back."""
+        expected.guard.put_back()
 
     def answer(self, expected: Expected) -> Any:
         """Put changed operands back and return PyTorch's own result."""

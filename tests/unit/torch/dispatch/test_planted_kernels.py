@@ -21,6 +21,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.attention.backward import AttentionBackward
 from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.bound import DIRECT
+from bestof.torch.ops.combination import LEAST
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import Pass
 from bestof.torch.ops.convolution.originals import originals
@@ -62,6 +63,7 @@ FAULTS: dict[str, Fault] = {
     "one infinity": lambda right, _: _last(right, torch.inf),
     "another order": lambda right, _: right.flip(-1),
     "another scale": lambda right, _: right * 1.1,
+    "parts exchanged": lambda right, _: right.roll(1, 0),
     "another dtype": lambda right, _: right.double(),
     "another shape": lambda right, _: right[..., :-1],
     "no tensor": lambda _right, _: None,
@@ -71,6 +73,7 @@ FAULTS: dict[str, Fault] = {
 TINY: dict[str, Fault] = {"off by 1e-4": lambda right, _: right * (1 + 1e-4)}
 
 GEOMETRIES = {
+    "of a batch": ((8, 8, 9, 10), (16, 8, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "plain": ((2, 8, 9, 10), (16, 8, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "strided": ((2, 8, 9, 10), (4, 8, 3, 3), (2, 1), (0, 1), (1, 1), 1),
     "dilated": ((1, 6, 12, 12), (4, 6, 3, 2), (1, 1), (1, 1), (2, 2), 1),
@@ -157,8 +160,13 @@ def selector_of(one: Conv2dPass, *rows: Pass) -> BestOf:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_passes_of_convolutions(catalogue: Conv2dPass, fault: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("geometry", "dtype"),
+    [("of a batch", torch.float32), ("plain", torch.float32), ("plain", torch.bfloat16)],
+)
+def test_passes_of_convolutions(
+    catalogue: Conv2dPass, fault: str, geometry: str, dtype: torch.dtype
+) -> None:
     if dtype is torch.bfloat16 and fault == "an operand that is changed unseen":
         pytest.skip("NumPy has no bfloat16")
     wrong = planted(FAULTS[fault])
@@ -168,7 +176,7 @@ def test_passes_of_convolutions(catalogue: Conv2dPass, fault: str, dtype: torch.
         return wrong(first.function(by, *arguments), arguments[1:])
 
     selector = selector_of(catalogue, first, planted_row(catalogue, function))
-    problem, given = convolution("plain", dtype)
+    problem, given = convolution(geometry, dtype)
     tensors = tensors_of(catalogue.direction, problem, *given)
     right = first.function(originals(), problem, *tensors).clone()
     hold_right(selector, "planted", lambda: selector(problem, *tensors), right, 1e-6)
@@ -360,3 +368,41 @@ def test_gradients_of_attention_that_cancel_disqualify_nothing(
         override.selector(problem, *operands)
     entries = override.selector.journal.entries()
     assert not any(isinstance(one, DisqualificationEntry) for one in entries)
+
+
+def test_pytorchs_own_kernel_that_is_wrong_for_whole_calls_only_is_found() -> None:
+    catalogue = PASSES[0]
+    first, other = catalogue.rows[0], catalogue.rows[2]
+
+    def forgets(by: Any, problem: ConvProblem, *tensors: Any) -> Tensor:
+        result = first.function(by, problem, *tensors)
+        return result if len(result) < LEAST else torch.zeros_like(result)
+
+    selector = selector_of(catalogue, Row(first.name, forgets), other)
+    problem, (x, w) = convolution("of a batch")
+    right = first.function(originals(), problem, x, w, None)
+    with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result"):
+        results = [selector(problem, x, w, None) for _ in range(CALLS)]
+    for got in results[1:]:
+        torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
+def test_pytorch_computes_one_part_in_a_comparison(catalogue: Conv2dPass) -> None:
+    computed: list[tuple[int, ...]] = []
+
+    def first(by: Any, problem: ConvProblem, *tensors: Any) -> Tensor:
+        computed.append((problem.input_shape[0], problem.weight_shape[0]))
+        result: Tensor = catalogue.rows[0].function(by, problem, *tensors)
+        return result
+
+    verifier = OperationVerifier(
+        type(catalogue)(CPU, (Row("as is", first), *catalogue.rows[1:])), originals()
+    )
+    problem, given = convolution("of a batch")
+    tensors = tensors_of(catalogue.direction, problem, *given)
+    row = catalogue.rows[2]
+    expected = verifier.expect(0, (problem, *tensors))
+    got = row.function(originals(), problem, *tensors)
+    assert verifier.judge(row.name, 0, (problem, *tensors), expected, got).answer is got
+    assert computed == [(8, 1) if catalogue.direction == "weight gradient" else (1, 16)]

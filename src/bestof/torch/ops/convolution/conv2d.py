@@ -13,8 +13,9 @@ from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.backends.device import CPU, Device
 from bestof.torch.backends.shim import Shim
+from bestof.torch.ops.combination import Combination, combined
 from bestof.torch.ops.comparison import Scale, energies, root
-from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass, example, mean
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass, example, mean, one_image
 from bestof.torch.ops.convolution.direction import Pass
 from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
@@ -84,6 +85,15 @@ class Conv2d(Conv2dPass):
             largest = largest + bias.abs()
         return 1e-5 * largest.reshape(1, -1, 1, 1)
 
+    def combination(self, args: tuple[Any, ...]) -> Combination | None:
+        """Return the convolution of one combination of the images."""
+        problem, input, weight, bias = args
+        numbers = self.numbers(problem, problem.input_shape[0])
+        if numbers is None:
+            return None
+        bias = None if bias is None else bias * float(numbers.sum())
+        return Combination((one_image(problem), combined(input, numbers), weight, bias), numbers)
+
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of outputs.
 
@@ -94,9 +104,9 @@ class Conv2d(Conv2dPass):
         assert input is not None
         assert weight is not None
         g, (k, c, r, s) = problem.groups, problem.weight_shape
-        pixels = energies(input, (0, 2, 3))
-        taps = energies(weight, (2, 3)).reshape(g, k // g, c).sum(1).flatten()
-        filters = energies(weight, (1, 2, 3))
+        pixels, squares = energies(input, (0, 2, 3)), energies(weight, (2, 3))
+        taps = squares.reshape(g, k // g, c).sum(1).flatten()
+        filters = squares.sum(1)
         patch = energies(input, (1,)).max() * (r * s)
         return Scale(mean(pixels * taps, problem.output_shape), root(filters.max() * patch))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
+from bestof.torch.ops.combination import Combination, combined
 from bestof.torch.ops.comparison import Scale, energies, root
 from bestof.torch.ops.convolution.conv2d_gradient import Conv2dGradient
-from bestof.torch.ops.convolution.conv2d_pass import mean
+from bestof.torch.ops.convolution.conv2d_pass import mean, one_image
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.operation import Operands
 
@@ -25,14 +27,22 @@ class Conv2dInputGradient(Conv2dGradient):
         """Return the gradient of the output and the weight."""
         return grad_output, weight
 
+    def combination(self, args: tuple[Any, ...]) -> Combination | None:
+        """Return the gradient of one combination of the images."""
+        problem, gradient, weight = args
+        numbers = self.numbers(problem, problem.input_shape[0])
+        if numbers is None:
+            return None
+        return Combination((one_image(problem), combined(gradient, numbers), weight), numbers)
+
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of gradients of the input, as that of outputs."""
         gradient, weight = tensors[:2]
         assert gradient is not None
         assert weight is not None
         g, (k, c, r, s) = problem.groups, problem.weight_shape
-        filters = energies(weight, (1, 2, 3))
-        channels = energies(weight, (2, 3)).reshape(g, k // g, c).sum(1)
+        squares = energies(weight, (2, 3))
+        filters, channels = squares.sum(1), squares.reshape(g, k // g, c).sum(1)
         patch = energies(gradient, (1,)).max() * (r * s)
         terms = energies(gradient, (0, 2, 3)) * filters
         return Scale(mean(terms, problem.input_shape), root(channels.max() * patch))

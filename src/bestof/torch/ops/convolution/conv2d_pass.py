@@ -16,6 +16,7 @@ from bestof.kernels import has_wide_vectors
 from bestof.selection.state.journal import Entry
 from bestof.torch.backends.device import CPU, Device
 from bestof.torch.ops.bound import ErrorBound, summation_bound
+from bestof.torch.ops.combination import LEAST, numbers_for
 from bestof.torch.ops.comparison import (
     Finding,
     Scale,
@@ -227,9 +228,20 @@ class Conv2dPass(Operation[ConvProblem]):
             bound = ErrorBound(bound.rms + _TF32.rms, bound.maximum + _TF32.maximum)
         return Side(result, bound)
 
+    def numbers(self, problem: ConvProblem, parts: int) -> Tensor | None:
+        """Return the numbers that combine the parts of a result; None if all are to be computed."""
+        if self.device is not CPU or problem.dtype != "float32" or parts < LEAST:
+            return None
+        return numbers_for(parts)
+
     @abstractmethod
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return what errors of results are relative to, for these operands."""
+
+
+def one_image(problem: ConvProblem) -> ConvProblem:
+    """Return the convolution of one image."""
+    return problem._replace(input_shape=(1, *problem.input_shape[1:]))
 
 
 def mean(terms: Tensor, shape: Sequence[int]) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bestof.torch.ops.combination import Combination, combined
 from bestof.torch.ops.comparison import Scale, energies, root
 from bestof.torch.ops.convolution.conv2d_gradient import Conv2dGradient
 from bestof.torch.ops.convolution.problem import ConvProblem
@@ -25,6 +27,17 @@ class Conv2dWeightGradient(Conv2dGradient):
     def read(self, grad_output: Tensor, input: Tensor, _weight: Tensor) -> Operands:
         """Return the gradient of the output and the input."""
         return grad_output, input
+
+    def combination(self, args: tuple[Any, ...]) -> Combination | None:
+        """Return the gradient of one combination of the filters."""
+        problem, gradient, input = args
+        k, *filter = problem.weight_shape
+        numbers = self.numbers(problem, k) if problem.groups == 1 else None
+        if numbers is None:
+            return None
+        images = torch.cat([combined(image, numbers) for image in gradient]).unsqueeze(1)
+        problem = problem._replace(weight_shape=(1, *filter))
+        return Combination((problem, images, input), numbers)
 
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of gradients of the weight: exact sums of squared terms, tap by tap."""

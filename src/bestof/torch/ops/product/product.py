@@ -14,6 +14,7 @@ from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
+from bestof.torch.ops.combination import LEAST, Combination, combined, numbers_for
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, overflowed, root
 from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.guards import PLAIN, passes_through
@@ -178,6 +179,16 @@ class Product(Operation[ProductProblem]):
             _scale(a, b),
             in_float64,
         )
+
+    def combination(self, args: tuple[Any, ...]) -> Combination | None:
+        """Return the product of one combination of the rows of A."""
+        problem, bias, a, b = args
+        if problem.is_batched or problem.m < LEAST or problem.dtype != "float32":
+            return None
+        numbers = numbers_for(problem.m)
+        row = combined(a, numbers)
+        bias = None if bias is None else bias * float(numbers.sum())
+        return Combination((problem._replace(m=1, a_layout="rows"), bias, row, b), numbers)
 
     def _side(self, row: Row[ProductProblem], problem: ProductProblem, result: Tensor) -> Side:
         """Return a result with the error of its sums. PyTorch may sum in the type of the result."""

@@ -152,7 +152,7 @@ class RowStep(ChosenStep):
             got = self._computed(self._rows.rows[name])(operands)
         except Exception as error:
             reraise_from_outside()
-            verifier.answer(expected)
+            verifier.put_back(expected)
             return f"raised {type(error).__name__}: {error}"
         wrong = verifier.fault(expected, got)
         if wrong is not None:
