@@ -11,10 +11,12 @@ from fake_program import Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
-from bestof.selection import Verdict, Verifier
-from bestof.selection.policies import Race
+from bestof.selection import Alternative, Verdict, Verifier
+from bestof.selection.policies import Race, Rounds
 from bestof.selection.state.budget import SHARE, Budget, lifted
+from bestof.selection.state.candidate import Candidate
 from bestof.selection.state.registry import Defaults, account_of, search_count
+from bestof.selection.state.tuning import new_tuning
 
 TIMES = {"first": 0.05, "slow": 0.2, "fast": 0.03, "other": 0.06}
 
@@ -180,3 +182,98 @@ def test_other_budgets_are_refused(share: Any) -> None:
     with pytest.raises(InvalidArgument, match="budget"):
         selector.budget = share
     assert selector.budget == SHARE
+
+
+def test_the_cheapest_by_estimate_is_tried_after_the_first(program: Program) -> None:
+    estimates = {"first": 4.0, "c": 9.0, "b": 1.0, "unknown": None, "a": 2.0}
+    alternatives = [
+        Alternative(
+            name,
+            program.function(name, 1.0),
+            estimate=None if cost is None else lambda _, cost=cost: cost,
+        )
+        for name, cost in estimates.items()
+    ]
+    selector = program.selector(alternatives, budget=None)
+    assert [selector(1) for _ in range(5)] == ["first", "b", "a", "c", "unknown"]
+
+
+def test_an_estimate_that_raises_disqualifies(program: Program) -> None:
+    def broken(problem: Any) -> float:
+        raise ValueError(problem)
+
+    alternatives = [("first", program.function("first", 1.0))]
+    selector = program.selector(
+        [*alternatives, Alternative("b", program.function("b", 1.0), estimate=broken)]
+    )
+    with pytest.warns(BestofWarning, match="'b' was disqualified: estimate raised ValueError"):
+        assert [selector(1) for _ in range(5)] == ["first"] * 5
+
+
+@pytest.mark.parametrize(
+    ("estimates", "samples", "cost"),
+    [
+        ((None, None), [], 2.0),
+        ((4.0, None), [], 2.0),
+        ((4.0, 1.0), [], 0.2),
+        ((4.0, 6.0), [], 1.0),
+        ((4.0, 8.0), [2.5, 2.1], 0.1),
+        ((None, None), [1.0], 0.0),
+    ],
+)
+def test_what_a_trial_is_likely_to_cost(
+    estimates: tuple[float | None, ...], samples: list[float], cost: float
+) -> None:
+    alternatives = [
+        Alternative(name, len, estimate=None if one is None else lambda _, one=one: one)
+        for name, one in zip("ab", estimates, strict=True)
+    ]
+    stages: list[dict[int, Any]] = [{0: len}, {0: len}]
+    refused = [Candidate.refused(one, (len,)) for one in alternatives]
+    tuning = new_tuning(1, alternatives, stages, Race(), refused)
+    tuning.tell(0, 2.0)
+    tuning.least = 2.0
+    for seconds in samples:
+        tuning.tell(1, seconds)
+    assert tuning.likely_cost(1) == pytest.approx(cost)
+
+
+def test_trials_that_cost_little_come_early(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "near": 1.01}, policy=Rounds(rounds=9))
+    while selector.trials < 2:
+        selector(1)
+    account = selector._knowledge.budget
+    account.lost = SHARE * account.seconds - 0.2  # less than the time of a call is left
+    selector(1), selector(1)
+    assert selector.trials == 4
+
+
+def test_a_used_up_account_stops_trials_that_are_likely_to_cost_nothing(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "same": 1.0}, policy=Rounds(rounds=9))
+    selector(1)
+    selector._knowledge.budget.book(5.0)
+    trials = selector.trials
+    assert [selector(1) for _ in range(20)] == ["first"] * 20
+    assert selector.trials == trials
+
+
+class Free(Waiting):
+    """Compares in no time."""
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
+        pass
+
+
+def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
+    selector = program.selector({"first": 1.0, "same": 1.0}, check=Free(program))
+    selector(1)
+    program.clock.passes(100.0)
+    account = selector._knowledge.budget
+    account.lost = SHARE * account.seconds - 1.5  # enough for a trial
+    selector(1)
+    assert selector.trials == 1  # a comparison is taken to cost as much as three calls
+    for _ in range(9):
+        selector._knowledge.compared(0.01, 1.0)
+    account.lost = SHARE * account.seconds - 1.5
+    selector(1)
+    assert selector.trials == 2

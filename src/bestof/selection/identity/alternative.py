@@ -28,7 +28,8 @@ class Alternative:
     `depends` is the same. `unpromising(problem)` returns why the alternative is not worth a trial
     although it could run. It returns None, False or an empty text if it is worth one. A search
     leaves such an alternative out, and reports give the reason. An order (a pin, BESTOF_FORCE, a
-    fixed policy) takes it.
+    fixed policy) takes it. `estimate(problem)` returns the expected cost, in a unit that the
+    estimates of all alternatives share. After the first alternative, a search tries the cheapest.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Alternative:
     hopeless: Callable[[Hashable], bool] | None = None
     formerly: Sequence[str] = ()
     unpromising: Callable[[Hashable], str | Literal[False] | None] | None = None
+    estimate: Callable[[Hashable], float] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def can_run(self, problem: Hashable) -> bool:
@@ -152,7 +154,7 @@ def _parse(where: str, entry: Any) -> Alternative:
         raise InvalidArgument(
             f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}"
         )
-    for field_name in ("supports", "unpromising", "hopeless"):
+    for field_name in ("supports", "unpromising", "hopeless", "estimate"):
         value = getattr(alternative, field_name)
         if value is not None and not callable(value):
             raise InvalidArgument(

@@ -16,6 +16,8 @@ SHARE = 0.05  # of the time since the first trial, by default
 _FREE = 0.1  # seconds that trials may always cost, so that short runs are tuned too
 # A call that waits takes the long way, which costs so many seconds too. A dearer trial waits.
 _LONG_WAY = 50e-6
+LEAST_COST = 2 * _LONG_WAY
+"""Seconds that a trial of a dearer problem is taken to cost at least."""
 
 _is_lifted: ContextVar[bool] = ContextVar("_is_lifted", default=False)
 

@@ -25,7 +25,7 @@ class Candidate:
     holds the stages whose result agreed with the first alternative's. `recursive` is true once the
     alternative has called its own selector with the same problem. `calls` is the number of
     its trials since the last decision, `counted` that of those that counted, and `seconds` the time
-    of these.
+    of these. `estimate` is its cost for the problem before the first trial, if that is known.
     """
 
     __slots__ = (
@@ -36,6 +36,7 @@ class Candidate:
         "circumstances",
         "counted",
         "disqualified",
+        "estimate",
         "known_children",
         "readmitted",
         "recursive",
@@ -52,6 +53,7 @@ class Candidate:
         self.stages = stages
         self.applies = applies
         self.samples: list[float] = []
+        self.estimate: float | None = None
         self.disqualified: str | None = None
         self.circumstances = ""
         self.readmitted: Evidence | None = None

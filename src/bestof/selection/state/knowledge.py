@@ -19,7 +19,7 @@ from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
 from bestof.selection.policies.window import Window
 from bestof.selection.state import registry
-from bestof.selection.state.budget import Budget
+from bestof.selection.state.budget import LEAST_COST, Budget
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
@@ -37,7 +37,7 @@ from bestof.selection.trials.verifier import Verifier
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
-_COMPARISON = 3.0  # times an alternative's own seconds: the least that a comparison may cost
+_COMPARISON = 3.0  # times an alternative's own seconds: the cost of a comparison, before the first
 
 
 class Knowledge:
@@ -176,21 +176,23 @@ class Knowledge:
         if self.budget.is_on:
             self.budget.book(cost)
         if 0.0 < seconds < inf:
-            self.comparison = (self.comparison + max(_COMPARISON, cost / seconds)) / 2
+            self.comparison = (self.comparison + cost / seconds) / 2
 
     def may_try(self, tuning: Tuning) -> bool:
-        """Return whether the budget allows a trial.
-
-        A trial is taken to cost as much as the fastest one.
-        """
+        """Return whether the budget allows the next trial, with its comparison."""
         least = tuning.least
         if least == inf or registry.ranks_agree():
             return True  # the program needs the call; or all ranks of a job try alike
         if isinstance(self.choice.current(), Window):
             return True  # the program has named the steps that may be slow
-        if self._checks and any(one.remains and not one.trusted for one in tuning.candidates[1:]):
-            least *= 1 + self.comparison
-        return self.budget.allows(self.budget_share, least)
+        position = tuning.ask() if tuning.asked is None else tuning.asked
+        if position is None:
+            return True  # the search is over
+        cost = tuning.likely_cost(position)
+        if self._checks and position > 0 and not tuning.candidates[position].trusted:
+            cost += least * self.comparison
+        # A trial that is likely to cost nothing waits too, while the account is used up.
+        return self.budget.allows(self.budget_share, max(cost, min(least, LEAST_COST)))
 
     def may_compare(self) -> bool:
         """Return whether the budget allows a cheap comparison of a trusted alternative."""

@@ -350,6 +350,20 @@ class Tuning:
         """Return the positions that may still answer calls, in list order."""
         return [position for position, candidate in enumerate(self.candidates) if candidate.remains]
 
+    def likely_cost(self, position: int) -> float:
+        """Return how many seconds a trial may take beyond the fastest one so far.
+
+        An alternative without a trial is expected to be as fast as its estimate says, within a
+        tenth, or else to take twice the time of the fastest one.
+        """
+        candidate = self.candidates[position]
+        if candidate.samples:
+            return max(0.0, min(candidate.samples) - self.least)
+        fastest = self.candidates[self.best_known()].estimate
+        if not fastest or candidate.estimate is None:
+            return self.least
+        return self.least * max(0.1, candidate.estimate / fastest - 1.0)
+
     def best_known(self) -> int:
         """Return the alternative with the lowest median so far, or else the first one."""
         remaining, candidates = self.remaining(), self.candidates
@@ -380,7 +394,16 @@ def new_tuning(
     for position, candidate in enumerate(candidates):
         if not candidate.remains:
             search.drop(position)
+    prefer = getattr(search, "prefer", None)
+    if prefer is not None and any(candidate.estimate is not None for candidate in candidates):
+        # Calls before the second trial take the first alternative, whose result needs no check.
+        first = next((p for p, candidate in enumerate(candidates) if candidate.remains), 0)
+        prefer(sorted(range(len(candidates)), key=lambda p: (p != first, _cost(candidates[p]))))
     return Tuning(problem, canonical(problem), candidates, search)
+
+
+def _cost(candidate: Candidate) -> float:
+    return inf if candidate.estimate is None else candidate.estimate
 
 
 def applies(alternative: Alternative, problem: Hashable, *, any_speed: bool = False) -> bool:
@@ -398,18 +421,22 @@ def _candidate(
     *,
     any_speed: bool,
 ) -> Candidate:
-    reason, asked = None, "supports"
+    reason, asked, estimate = None, "supports", None
     try:
         if not alternative.can_run(problem):
             return refused
         asked = "unpromising"
         if not any_speed and alternative.left_out(problem) is not None:
             return refused
+        if alternative.estimate is not None:
+            asked = "estimate"
+            estimate = alternative.estimate(problem)
     except Exception as error:
         reraise_from_outside()
         reason = f"{asked} raised {type(error).__name__}: {error}"
     candidate = Candidate(alternative, functions, applies=True)
     candidate.disqualified = reason
+    candidate.estimate = estimate
     return candidate
 
 

@@ -94,6 +94,7 @@ class RowSelector:
                 supports=row.can_run,
                 hopeless=None if is_order else operation.hopeless(row),
                 formerly=row.formerly,
+                estimate=row.estimate,
                 unpromising=LeftOut(operation, row, is_order=is_order),
             )
             for row in rows
