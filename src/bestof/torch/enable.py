@@ -32,7 +32,7 @@ from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
 from bestof.torch.process.layout.interception import tune_layouts
-from bestof.torch.process.neighbours import Neighbours
+from bestof.torch.process.neighbours import NEIGHBOURS
 from bestof.torch.process.ranks.agreement import Agreement
 from bestof.torch.process.steps import count_steps
 from bestof.torch.process.threads import FittedThreads, Lowered
@@ -54,7 +54,6 @@ class _State:
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
     threads = FittedThreads()
-    neighbours = Neighbours()
     windows: ClassVar[dict[tuple[int, int], Window]] = {}
     told: ClassVar[set[str]] = set()  # why operations are left out, as the user knows
 
@@ -276,7 +275,8 @@ def _apply(*, threads: bool = False) -> None:
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         if threads and _State.everywhere is not None:
             _fit_threads(_State.everywhere.fit_threads)
-            _watch_neighbours(_State.everywhere.watch_neighbours)
+            watches = _State.everywhere.watch_neighbours
+            _watch_neighbours(watches, refused=not watches)
         measures = current_lock() is None  # loaders, layouts and the agreement of ranks do
         follow(_bounds(wanted) if measures else None)
         tune_layouts(wanted.layout and measures)
@@ -369,21 +369,18 @@ def _fit_threads(wanted: bool) -> None:
         _State.threads.undo()
 
 
-def _watch_neighbours(wanted: bool) -> None:
+def _watch_neighbours(wanted: bool, refused: bool = False) -> None:
+    """Watch or leave. refused: whether plans must not watch either."""
+    NEIGHBOURS.refuse(refused)
     if wanted:
-        _State.neighbours.watch()
+        NEIGHBOURS.watch()
     else:
-        _State.neighbours.leave()
+        NEIGHBOURS.leave()
 
 
 def _after_fork() -> None:
     _State.lock = threading.Lock()  # another thread of the parent may have held it
-    _State.neighbours.forget()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_State.neighbours.rest,
-        after_in_parent=_State.neighbours.resume,
-        after_in_child=_after_fork,
-    )
+    os.register_at_fork(after_in_child=_after_fork)

@@ -40,6 +40,7 @@ from bestof.torch.plan.trace.twin import Twins
 from bestof.torch.plan.training_mode import refuse_training
 from bestof.torch.plan.verify.verification import verify_examples
 from bestof.torch.process.fork_lock import ForkLock
+from bestof.torch.process.neighbours import NEIGHBOURS
 
 # Calls whose program is known at once. One program serves any strides of an axis of extent 1, so
 # that the calls of eight programs have no bound.
@@ -90,6 +91,7 @@ class OptimizedModel(nn.Module):
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
         self._lock = ForkLock()
         self._family = WeakSet([self])  # with its copies, whose weights are the same
+        NEIGHBOURS.watch_beside(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns for these arguments.

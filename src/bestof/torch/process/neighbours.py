@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -42,25 +43,47 @@ class Neighbours:
     def __init__(self) -> None:
         self.team = IdleTeam()
         self._lock = threading.RLock()
+        self._watchers: set[str] = set()
+        self._refused = False
         self._stop: threading.Event | None = None
         self._task = 0  # what the system calls the thread
         self._rests = False
         self._seen: dict[str, tuple[int, int]] = {}  # at the last look
         self._looked = 0.0
 
-    def watch(self) -> None:
-        """Watch from now on, if it could help: GCC's OpenMP, and no setting by the user."""
+    def watch(self, watcher: str = "program") -> None:
+        """Watch from now on, if it could help: GCC's OpenMP, and no setting by the user.
+
+        watcher: who asks. The watch goes on until all of them have left.
+        """
         with self._lock:
-            if self._stop is None and can_help():
+            self._watchers.add(watcher)
+            if self._stop is None and not self._refused and can_help():
                 self._seen, self._looked = _times(), monotonic()
                 if self._seen:
                     self._start()
 
-    def leave(self) -> None:
-        """Stop watching, and end the team."""
+    def leave(self, watcher: str = "program") -> None:
+        """Stop watching and end the team, unless others watch."""
         with self._lock:
-            self._end()
-            self.team.end()
+            self._watchers.discard(watcher)
+            if not self._watchers:
+                self._end()
+                self.team.end()
+
+    def watch_beside(self, plan: object) -> None:
+        """Watch as long as an object lives."""
+        watcher = f"plan {id(plan)}"
+        self.watch(watcher)
+        weakref.finalize(plan, self.leave, watcher).atexit = False
+
+    def refuse(self, refused: bool) -> None:
+        """Let nobody watch, or allow those who ask from now on."""
+        with self._lock:
+            self._refused = refused
+            if refused:
+                self._end()
+                self.team.end()
 
     def rest(self) -> None:
         """End the thread before a fork. Only `resume` or `forget` may follow.
@@ -106,6 +129,8 @@ class Neighbours:
         if stop is None:
             return
         stop.set()
+        if threading.get_native_id() == self._task:  # it collects a plan
+            return
         latest = monotonic() + PATIENCE
         while os.path.exists(f"/proc/self/task/{self._task}") and monotonic() < latest:
             sleep(0.0001)
@@ -122,6 +147,10 @@ class Neighbours:
             self._seen, self._looked = now, ended
 
 
+NEIGHBOURS = Neighbours()
+"""The watch of this process."""
+
+
 def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]:
     """Return for how many ns each thread has run, and waited to run; empty if unknown."""
     found = {}
@@ -131,3 +160,11 @@ def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]
                 ran, waited, _ = (folder / name / "schedstat").read_text().split()
                 found[name] = int(ran), int(waited)
     return found
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=NEIGHBOURS.rest,
+        after_in_parent=NEIGHBOURS.resume,
+        after_in_child=NEIGHBOURS.forget,
+    )

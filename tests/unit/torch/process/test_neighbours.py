@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import resource
 import subprocess
@@ -19,7 +21,7 @@ from bestof import processors as processors_module
 from bestof.torch.process import idle_team
 from bestof.torch.process import neighbours as module
 from bestof.torch.process.idle_team import IdleTeam, can_help
-from bestof.torch.process.neighbours import Neighbours
+from bestof.torch.process.neighbours import NEIGHBOURS, Neighbours
 from bestof.torch.process.openmp import is_gcc, runtimes
 
 pytestmark = pytest.mark.skipif(
@@ -31,6 +33,10 @@ pytestmark = pytest.mark.skipif(
 def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    integration.enable(
+        {"threads": {"neighbours": False}}
+    )  # ends the watch for plans of other tests
+    integration.disable()
     yield
     integration.disable()
     for _ in range(500):  # threads end a moment later
@@ -208,6 +214,33 @@ def test_enable_watches_and_disable_leaves() -> None:
     assert len(named("bestof-neighbours")) == 1
 
 
+def test_a_plan_is_watched_as_long_as_it_lives() -> None:
+    model, x = torch.nn.Linear(4, 4).eval(), torch.ones(2, 4)
+    plan = integration.optimize(model, x, tune=False)
+    (thread,) = named("bestof-neighbours")
+    integration.enable()
+    integration.disable()
+    assert named("bestof-neighbours") == [thread]
+    integration.enable({"threads": {"neighbours": False}})
+    integration.optimize(model, x, tune=False)
+    assert not named("bestof-neighbours")
+    integration.disable()
+    again = copy.deepcopy(plan)
+    assert len(named("bestof-neighbours")) == 1
+    del plan, again
+    gc.collect()
+    assert not NEIGHBOURS._watchers
+
+
+def test_a_plan_that_the_watching_thread_collects_is_left_at_once() -> None:
+    watching = Neighbours()
+    watching.watch()
+    watching._task = threading.get_native_id()
+    began = time.monotonic()
+    watching.leave()
+    assert time.monotonic() - began < module.PATIENCE / 2
+
+
 def test_a_forked_process_starts_anew() -> None:
     watching = Neighbours()
     watching.watch()
@@ -255,6 +288,8 @@ def test_a_fork_prevents_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FORKING = """
+import copy
+import gc
 import os
 os.register_at_fork(before=lambda: print(len(os.listdir("/proc/self/task"))))  # called last
 import numpy, torch

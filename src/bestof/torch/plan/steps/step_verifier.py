@@ -49,12 +49,12 @@ class StepVerifier(Verifier):
             return Verdict(self._by_pytorch(expected), tells=False)
         return Verdict(got if wrong is None else self._by_pytorch(expected), wrong)
 
-    def answer(self, expected: tuple[ComparedStep, Tensor | None]) -> None:
+    def put_back(self, expected: tuple[ComparedStep, Tensor | None]) -> None:
         """Put an overwritten operand back."""
         step, overwritten = expected
         step.renew(overwritten)
 
     def _by_pytorch(self, expected: tuple[ComparedStep, Tensor | None]) -> object:
-        self.answer(expected)
+        self.put_back(expected)
         step = expected[0]
         return step.runner(step.pytorch)()
