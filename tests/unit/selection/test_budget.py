@@ -273,7 +273,12 @@ def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
     selector(1)
     assert selector.trials == 1  # a comparison is taken to cost as much as three calls
     for _ in range(9):
-        selector._knowledge.compared(0.01, 1.0)
+        selector._knowledge.compared(0.01, 1.0, trusted=True)
+    account.lost = SHARE * account.seconds - 1.5
+    selector(1)
+    assert selector.trials == 1  # those of a trusted alternative tell nothing of others
+    for _ in range(9):
+        selector._knowledge.compared(0.01, 1.0, trusted=False)
     account.lost = SHARE * account.seconds - 1.5
     selector(1)
     assert selector.trials == 2

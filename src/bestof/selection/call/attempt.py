@@ -239,12 +239,13 @@ class Attempt(Trial):
             self.withdraw()
             raise
         waited = self.guard.clock() - started
+        trusted = verifier.trusts(candidate.alternative.name)
         if self.guard.late is None:
-            self.knowledge.compared(waited - seconds, seconds)
+            self.knowledge.compared(waited - seconds, seconds, trusted=trusted)
         else:
             # The time of a late trial is that of its device. The program has waited here for the
             # device, and for all that a library does before its first call.
-            self.knowledge.compared(waited, self.tuning.least)
+            self.knowledge.compared(waited, self.tuning.least, trusted=trusted)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

@@ -168,14 +168,15 @@ class Knowledge:
 
     # Searches
 
-    def compared(self, cost: float, seconds: float) -> None:
+    def compared(self, cost: float, seconds: float, *, trusted: bool) -> None:
         """Note what the comparison of a first result cost, and how long its alternative took.
 
-        If that is known later, `seconds` are those of the fastest trial so far.
+        If that is known later, `seconds` are those of the fastest trial so far. trusted: whether it
+        was one of a trusted alternative. It is cheaper than others, whose cost it does not tell.
         """
         if self.budget.is_on:
             self.budget.book(cost)
-        if 0.0 < seconds < inf:
+        if 0.0 < seconds < inf and not trusted:
             self.comparison = (self.comparison + cost / seconds) / 2
 
     def may_try(self, tuning: Tuning) -> bool:
