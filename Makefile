@@ -104,7 +104,7 @@ wheel:
 torch-matrix: .venv/installed
 	rm -rf build/torch-matrix/wheel
 	CXX=$(CXX) $(PY) -m pip wheel --quiet --no-deps --config-settings build-dir=build/torch-matrix/cmake --wheel-dir build/torch-matrix/wheel .
-	$(PY) tests/matrix/run.py --processes $(TEST_PROCESSES) --wheel build/torch-matrix/wheel/*.whl $(TORCHES)
+	$(PY) tests/matrix/run.py --processes $(TEST_PROCESSES) --alone $(PYTORCHCV) --wheel build/torch-matrix/wheel/*.whl $(TORCHES)
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +49,11 @@ def parse(text: str) -> Release:
     return Release(match[1], match[2] or match[1])
 
 
-def prepare(release: Release, wheel: Path, extra: str) -> Path:
-    """Return the Python of the release's environment, with the wheel installed."""
+def prepare(release: Release, wheel: Path, extra: str, alone: Sequence[str]) -> Path:
+    """Return the Python of the release's environment, with the wheel installed.
+
+    alone: packages that are installed without what they require.
+    """
     python = release.folder / "bin" / "python"
     if not python.exists():
         venv.create(release.folder, with_pip=True)
@@ -57,7 +61,7 @@ def prepare(release: Release, wheel: Path, extra: str) -> Path:
     # torch first, by its exact version: the wheel only wants one that is new enough.
     subprocess.run([*pip, f"torch=={release.installed}", "numpy"], check=True)
     subprocess.run([*pip, f"{wheel}[{extra}]"], check=True)
-    subprocess.run([*pip, "--force-reinstall", "--no-deps", str(wheel)], check=True)
+    subprocess.run([*pip, "--force-reinstall", "--no-deps", str(wheel), *alone], check=True)
     if release.told != release.installed:
         rename(python, release.told)
     return python
@@ -93,6 +97,7 @@ def main() -> None:
     parser.add_argument("--wheel", type=Path, required=True, help="the wheel of this checkout")
     parser.add_argument("--extra", default="torch,view,dev", help="the extras to install")
     parser.add_argument("--suite", action="append", help="tests to run (default: bestof.torch's)")
+    parser.add_argument("--alone", action="append", default=[], help="packages without theirs")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if not options.wheel.is_file():
@@ -102,7 +107,7 @@ def main() -> None:
     for release in options.releases:
         print(f"== PyTorch {release.told}", flush=True)
         try:
-            python = prepare(release, options.wheel.resolve(), options.extra)
+            python = prepare(release, options.wheel.resolve(), options.extra, options.alone)
             passed = run(python, options.suite or list(SUITES), options.processes)
         except subprocess.CalledProcessError as error:
             print(f"failed: {error}", flush=True)
