@@ -88,7 +88,10 @@ def _caches() -> list[Cache]:
 
 
 def _shrink() -> None:
+    excess = -room()
     for one in _caches():
-        excess = -room()
-        if excess > 0:
-            one.shrink(excess)
+        if excess <= 0:
+            return
+        before = one.size
+        one.shrink(excess)
+        excess -= before - one.size
