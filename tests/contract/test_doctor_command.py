@@ -137,6 +137,13 @@ for _ in range(3):
 """
 
 
+def test_a_script_with_few_steps_is_told_what_gives_it_more(tmp_path: Path) -> None:
+    (tmp_path / "children.py").write_text(CHILDREN)
+    done = doctor(tmp_path, "children.py")
+    assert "? " in done.stdout
+    assert "a higher --seconds gives more steps" in done.stderr
+
+
 def test_children_of_a_script_hide_no_findings(tmp_path: Path) -> None:
     (tmp_path / "children.py").write_text(CHILDREN)
     done = doctor(tmp_path, "--json", "children.py")

@@ -74,6 +74,8 @@ def call(argv: Sequence[str]) -> int:
             "step is an optimizer's, or a call of a model without gradients. If its steps are "
             "slow, give them more time: --seconds 300"
         )
+    elif any(one["caught"] is None for one in report["findings"]):
+        tell("a ? stands where nothing was judged; a higher --seconds gives more steps")
     return 0
 
 
