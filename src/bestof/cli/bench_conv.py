@@ -11,10 +11,10 @@ from bestof.bench.convolution.alternatives import measure_conv
 from bestof.bench.convolution.pass_times import PassTimes
 from bestof.cli import bench_conv_peers
 from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
+from bestof.progress import progress_bar
 from bestof.torch.ops.convolution.direction import DIRECTIONS
 from bestof.torch.ops.convolution.problem import parse_conv
 from bestof.view.bench.alternatives import alternatives_table
-from bestof.view.bench.progress import progress_bar
 from bestof.view.bench.table import print_tables
 
 _EPILOG = """\

@@ -34,9 +34,9 @@ from bestof.cli.bench_model_options import make_parser
 from bestof.cli.options import check_writable, numbers_of
 from bestof.distribution import install
 from bestof.errors import BestofError, InvalidArgument
+from bestof.progress import progress_bar
 from bestof.view.bench.model import matrix_table, model_tables
 from bestof.view.bench.model_picture import check_format, draw
-from bestof.view.bench.progress import progress_bar
 from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
 from bestof.whole_file import write_whole

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -380,3 +381,17 @@ def test_a_single_output_that_cancels_is_no_reason_to_refuse_bfloat16(seed: int)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bt.optimize(nn.Linear(512, 1).eval(), torch.randn(1, 512).relu(), accuracy="relaxed")
+
+
+def test_a_terminal_sees_how_many_choices_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def bar(_after: float) -> Iterator[Callable[..., None]]:
+        yield lambda _text, step, steps: told.append((step, steps))
+
+    monkeypatch.setattr(tuning, "late_progress_bar", bar)
+    model = nn.Sequential(nn.Linear(23, 29), nn.Linear(29, 31)).eval()
+    bt.optimize(model, torch.randn(3, 23))
+    assert told[-1] == (2, 2)
+    assert told == sorted(told)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
+from bestof.progress import late_progress_bar
 from bestof.selection.state.budget import lifted
 from bestof.selection.state.registry import windows
 from bestof.torch.plan.run.program import Program
@@ -16,6 +17,9 @@ from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import ChosenStep
 
 _MOST_RUNS = 1000
+
+# Seconds after which a terminal shows how far the choices are.
+_SILENT = 1.0
 
 # Of the packed weights of the layers that race at once.
 _RACED_BYTES = 2**29
@@ -41,9 +45,11 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
     """
     binding = program.borrow()
     try:
-        with torch.no_grad(), lifted(), ExitStack() as windows_opened:
+        with torch.no_grad(), lifted(), ExitStack() as opened:
             for window in windows():
-                windows_opened.enter_context(window.opened())
+                opened.enter_context(window.opened())
+            tell = opened.enter_context(late_progress_bar(_SILENT))
+            problems, done = len({one.problem for one in _open(binding)}), 0
             for heat in _heats(binding):
                 runs = _runs(binding, heat)
                 for turn in range(_MOST_RUNS):
@@ -51,6 +57,8 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                     for run in runs:
                         run()
                     undecided = [one for one in heat if not one.learn()]
+                    decided = done + len(heat) - len(undecided)
+                    tell(f"optimize: {decided} of {problems} choices made", decided, problems)
                     if not undecided:
                         break
                     if turn == 0:  # neither an earlier run nor an order has decided
@@ -58,6 +66,7 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                             one.prepare()
                 else:
                     break  # the policy does not end its search within these calls
+                done += len(heat)
         binding.refresh()
     finally:
         program.give_back(binding)
@@ -66,10 +75,8 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
 def _heats(binding: Binding) -> Iterator[list[ChosenStep]]:
     """Yield one step of each open problem, as many at a time as memory holds packed weights of."""
     first: dict[object, ChosenStep] = {}
-    for step in binding.steps:
-        one = step.chosen
-        if one is not None and not one.learn():
-            first.setdefault(one.problem, one)
+    for one in _open(binding):
+        first.setdefault(one.problem, one)
     heat: list[ChosenStep] = []
     taken = 0
     for one in first.values():
@@ -80,6 +87,12 @@ def _heats(binding: Binding) -> Iterator[list[ChosenStep]]:
         taken += one.raced_bytes
     if heat:
         yield heat
+
+
+def _open(binding: Binding) -> list[ChosenStep]:
+    """Return the steps whose choice is open."""
+    chosen = [step.chosen for step in binding.steps]
+    return [one for one in chosen if one is not None and not one.learn()]
 
 
 def _runs(binding: Binding, heat: Sequence[ChosenStep]) -> list[Callable[[], object]]:

@@ -1,11 +1,12 @@
-"""Shows what is being measured, as a bar on the terminal."""
+"""Shows how far something slow is, as a bar on the terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from time import monotonic
 
 Progress = Callable[[str, int, int], object]
 """Called with a text on the current step, its number, and the number of steps."""
@@ -36,5 +37,21 @@ def progress_bar() -> Iterator[Progress]:
 
         def tell(text: str, step: int, steps: int) -> None:
             bar.update(task, description=text, completed=step, total=steps)
+
+        yield tell
+
+
+@contextmanager
+def late_progress_bar(after: float) -> Iterator[Progress]:
+    """Show a bar, but only for what takes longer than `after` seconds."""
+    began = monotonic()
+    bar: list[Progress] = []
+    with ExitStack() as stack:
+
+        def tell(text: str, step: int, steps: int) -> None:
+            if not bar and monotonic() - began >= after:
+                bar.append(stack.enter_context(progress_bar()))
+            for one in bar:
+                one(text, step, steps)
 
         yield tell
