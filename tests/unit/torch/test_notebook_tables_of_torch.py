@@ -24,3 +24,12 @@ def test_the_explanation_of_a_plan_is_a_table() -> None:
     table = explained._repr_html_()
     assert all(step.problem in table for step in explained.steps)
     assert f"in {len(explained.steps)} steps" in table
+
+
+def test_a_plan_names_what_it_serves() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.ReLU()).eval()
+    plan = bt.optimize(model, torch.randn(3, 7))
+    table = plan._repr_html_()
+    assert "accuracy float32" in table
+    assert "(3, 7)" in table
+    assert "1 of 1" in table

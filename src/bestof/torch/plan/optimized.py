@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from bestof.accuracy import Accuracy
 from bestof.entries import entries
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
+from bestof.html_table import html_table
 from bestof.selection.state.lock import current_lock
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.explanation import Explanation, explain
@@ -509,6 +510,18 @@ class OptimizedModel(nn.Module):
     def extra_repr(self) -> str:
         """Return what the plan is made for, which stands in its text."""
         return f"for {self._planned_for()}" if self._programs else "nothing is planned yet"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: a row for each set of input shapes that is planned."""
+        rows = []
+        for known in self._programs.values():
+            program = known.program
+            made = f"{len(program.decisions())} of {len(program.choices)}"
+            steps = sum(node.op == "call_function" for node in program.nodes)
+            rows.append((described(known[0]), str(steps), made))
+        notes = [] if rows else ["nothing is planned yet"]
+        title = f"plan, accuracy {self.accuracy}"
+        return html_table(title, ("inputs", "steps", "choices made"), rows, notes=notes)
 
     def _planned_for(self) -> str:
         return "; ".join(described(known[0]) for known in self._programs.values())
