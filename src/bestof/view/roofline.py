@@ -101,9 +101,16 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
             linestyle="-" if saving == 1.0 else "--",
             zorder=1,
         )
-        text = f"{name}: {peak / 1e9:,.0f}"
-        axes.text(
-            right * 0.99, peak * 0.97, text, ha="right", va="top", fontsize=7, color="#444444"
+        axes.annotate(  # beside the panel, where no name of a problem is
+            f"{name}\n{peak / 1e9:,.0f}",
+            (1.0, peak),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+            color="#444444",
+            annotation_clip=False,
         )
     _label(axes, points, right / left)
     for name, (colour, shape) in zip(series, _MARKS, strict=False):
