@@ -33,3 +33,28 @@ def test_a_plan_names_what_it_serves() -> None:
     assert "accuracy float32" in table
     assert "(3, 7)" in table
     assert "1 of 1" in table
+
+
+def test_the_explanation_names_modules() -> None:
+    torch.manual_seed(0)
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            parts = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+            self.features = torch.nn.Sequential(*parts)
+            self.query, self.key = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pooled = self.features(x).mean((2, 3))
+            product: torch.Tensor = self.query(pooled) * self.key(pooled)
+            return product
+
+    plan = bt.optimize(Joined().eval(), torch.randn(2, 3, 8, 8))
+    explained = plan.explain()
+    assert [step.modules for step in explained.steps if step.gflops] == ["features.0", "query, key"]
+    assert str(explained).startswith("module ")
+    assert "features.0" in explained._repr_html_()
+    plan.release()
+    assert not any(step.modules for step in plan.explain().steps)
+    assert str(plan.explain()).startswith("problem ")

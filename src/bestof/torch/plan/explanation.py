@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bestof.html_table import html_table
 from bestof.selection.duration import duration
-from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of
+from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of, model_bytes
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """One step.
 
+    modules: the names of the modules whose weights the step reads, as in `model.named_modules()`.
+    They are empty for steps without weights, and where the plan has no model any more.
     algorithm: None for PyTorch's operators, and while the choice is open. gflops: the additions and
     multiplications of a direct convolution, whatever the algorithm does; 0 for other steps.
     """
@@ -29,6 +32,7 @@ class StepReport:
     seconds: float
     share: float
     gflops: float
+    modules: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,17 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """Yield plain text: a line a step, then the sums."""
         width = max((len(step.problem) for step in self.steps), default=0)
-        yield f"{'problem':<{width}}  {'algorithm':<10}  {'time':>8}  {'share':>6}  {'GFLOP/s':>8}"
+        named = max((len(step.modules) for step in self.steps), default=0)
+        named = max(named, len("module")) + 2 if named else 0
+        yield (
+            f"{'module' if named else '':<{named}}{'problem':<{width}}  {'algorithm':<10}  "
+            f"{'time':>8}  {'share':>6}  {'GFLOP/s':>8}"
+        )
         for step in self.steps:
             gflops = f"{step.gflops:8.1f}" if step.gflops else " " * 8
             yield (
-                f"{step.problem:<{width}}  {step.algorithm or '':<10}  {duration(step.seconds):>8} "
-                f" {step.share:6.1%}  {gflops}"
+                f"{step.modules:<{named}}{step.problem:<{width}}  {step.algorithm or '':<10}  "
+                f"{duration(step.seconds):>8}  {step.share:6.1%}  {gflops}"
             ).rstrip()
         yield f"{duration(self.seconds)} in {len(self.steps)} steps"
         yield self.memory.line()
@@ -59,6 +68,7 @@ class Explanation:
         """Return a table for notebooks: a row a step."""
         rows = [
             (
+                step.modules,
                 step.problem,
                 step.algorithm or "",
                 duration(step.seconds),
@@ -67,16 +77,19 @@ class Explanation:
             )
             for step in self.steps
         ]
-        headings = ("problem", "algorithm", "time", "share", "GFLOP/s")
+        headings = ("module", "problem", "algorithm", "time", "share", "GFLOP/s")
         title = f"{duration(self.seconds)} in {len(self.steps)} steps"
         return html_table(title, headings, rows, notes=[self.memory.line()])
 
 
-def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int) -> Explanation:
+def explain(
+    program: Program, inputs: Sequence[Tensor], repeats: int, model: nn.Module | None
+) -> Explanation:
     """Return the explanation of a program: medians of `repeats` runs, each step timed.
 
-    model: the bytes of the model that the plan keeps.
+    model: the model that the plan keeps.
     """
+    owners = _owners(model)
     binding = program.borrow()
     seconds: list[list[float]] = [[] for _ in binding.steps]
     try:
@@ -95,8 +108,31 @@ def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int
             flops = 0 if one is None else one.problem.convolution.flops
             algorithm = None if step.chosen is None else step.chosen.algorithm
             steps.append(
-                StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9)
+                StepReport(
+                    step.name,
+                    step.kind,
+                    algorithm,
+                    took,
+                    took / total,
+                    flops / took / 1e9,
+                    "" if one is None else _modules(one, owners),
+                )
             )
-        return Explanation(tuple(steps), total, memory_of(program, model))
+        return Explanation(tuple(steps), total, memory_of(program, model_bytes(model)))
     finally:
         program.give_back(binding)
+
+
+def _owners(model: nn.Module | None) -> dict[int, str]:
+    """Return the names of the modules that hold the parameters, by the addresses of these."""
+    named = {} if model is None else dict(model.named_parameters())
+    return {
+        one.untyped_storage().data_ptr(): name.rpartition(".")[0] for name, one in named.items()
+    }
+
+
+def _modules(layer: ConvolutionStep, owners: dict[int, str]) -> str:
+    """Return the names of the modules whose weights a layer reads."""
+    weights = layer.layer.weights.watched
+    found = (owners.get(one.untyped_storage().data_ptr(), "") for one in weights if not one.is_meta)
+    return ", ".join(filter(None, found))

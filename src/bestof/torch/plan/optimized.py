@@ -32,7 +32,6 @@ from bestof.torch.plan.padding import Padding
 from bestof.torch.plan.planning import plan_inputs
 from bestof.torch.plan.preparation import inputs_of
 from bestof.torch.plan.run.memory_limit import limit_memory
-from bestof.torch.plan.run.plan_bytes import model_bytes
 from bestof.torch.plan.run.program import FAILURES, Planned, Program
 from bestof.torch.plan.run.release import release
 from bestof.torch.plan.run.tuning import return_freed_memory, tune
@@ -169,7 +168,7 @@ class OptimizedModel(nn.Module):
             program = next(reversed(self._programs.values()))[2]
             inputs = program.made_up_inputs()
         with self._without_grad(), torch.autocast("cpu", enabled=False):
-            return explain(program, inputs, repeats, model_bytes(self._original[0]))
+            return explain(program, inputs, repeats, self._original[0])
 
     def is_current(self) -> bool:
         """Return whether the model's parameters, buffers and modules are as they were."""
