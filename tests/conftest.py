@@ -18,6 +18,7 @@ os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what 
 os.environ.pop("BESTOF_FORCE", None)
 os.environ["BESTOF_BUDGET"] = "off"  # tests count trials; those of budgets switch it on
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as narrow
 
 # A shell lets what it runs in the background ignore interrupts, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -337,7 +337,7 @@ def test_questions_leave_a_row_out_with_a_reason() -> None:
     selector = row_selector(table.named("convolution forward", "")).selector
     (problem,) = selector._knowledge.tunings
     report = str(selector.explain(problem))
-    assert re.search(r"not applicable: .*\bnever\b", report)
+    assert re.search(r"never +not applicable", report)
     assert re.search(r"slow +left out.*its `promising` says so", report)
     assert spy.ran == 0
 

@@ -97,7 +97,8 @@ def test_data_loader_with_workers(policy: None) -> None:
             Convolved(), batch_size=2, num_workers=2, multiprocessing_context="fork"
         )
         values = torch.cat(list(loader))
-    assert torch.equal(values, torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 2, 4, 4) * 9)
+    wanted = torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 2, 4, 4) * 9
+    torch.testing.assert_close(values, wanted, rtol=1e-5, atol=1e-5)  # a trial may be Winograd's
 
 
 def test_compiled(policy: None) -> None:
