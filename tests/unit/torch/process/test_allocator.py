@@ -53,6 +53,9 @@ class Library:
         self.heard.append("trim")
         return 1
 
+    def omp_set_num_threads(self, threads: int) -> None:
+        """OpenMP's: the first `enable` of a process asks for one thread."""
+
 
 class Glibc(Library):
     def gnu_get_libc_version(self) -> bytes:

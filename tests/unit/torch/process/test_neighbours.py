@@ -202,6 +202,10 @@ def test_this_system_tells_how_long_threads_have_run_and_waited() -> None:
 
 def test_enable_watches_and_disable_leaves() -> None:
     integration.enable({"threads": {"neighbours": False}})
+    assert not named("bestof-neighbours")
+    integration.enable()
+    integration.enable()
+    assert len(named("bestof-neighbours")) == 1
     integration.disable()
     with integration.enabled():  # a block starts no thread
         assert len([one for one in named("bestof-neighbours") if one.is_alive()]) <= 1
