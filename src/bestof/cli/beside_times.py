@@ -36,7 +36,11 @@ class BesideTimes:
         ratio = found.ratio
         return [
             f"  steps: {_times(found.alone)} by PyTorch alone, {_times(found.tuned)} tuned"
-            + (": too few to compare" if ratio is None else f": {ratio:.2f} times as fast")
+            + (
+                ": too few to compare"
+                if ratio is None
+                else f"; side by side, {ratio:.2f} times as fast"
+            )
         ]
 
 
