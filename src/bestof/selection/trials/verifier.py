@@ -58,7 +58,7 @@ class Verifier(ABC):
     def put_back(self, expected: Any) -> None:
         """Put changed arguments back, after the alternative raised."""
 
-    def expect_of_trusted(self, stage: int, args: tuple[Any, ...]) -> Any:  # noqa: ARG002  # of several
+    def expect_of_trusted(self, stage: int, args: tuple[Any, ...]) -> Any:  # noqa: ARG002  # most compare none
         """Return what `judge` needs for the first trial of a trusted alternative, if it is cheap.
 
         None if the trial is not compared. No order and no stored decision waits for this.

@@ -91,7 +91,7 @@ class OptimizedModel(nn.Module):
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
         self._lock = ForkLock()
         self._family = WeakSet([self])  # with its copies, whose weights are the same
-        NEIGHBOURS.watch_beside(self)
+        NEIGHBOURS.watch_while_alive(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns for these arguments.

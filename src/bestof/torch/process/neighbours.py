@@ -71,11 +71,11 @@ class Neighbours:
                 self._end()
                 self.team.end()
 
-    def watch_beside(self, plan: object) -> None:
-        """Watch as long as an object lives."""
-        watcher = f"plan {id(plan)}"
+    def watch_while_alive(self, owner: object) -> None:
+        """Watch as long as an object lives, such as a plan."""
+        watcher = f"{type(owner).__name__} {id(owner)}"
         self.watch(watcher)
-        weakref.finalize(plan, self.leave, watcher).atexit = False
+        weakref.finalize(owner, self.leave, watcher).atexit = False
 
     def refuse(self, refused: bool) -> None:
         """Let nobody watch, or allow those who ask from now on."""
@@ -101,8 +101,9 @@ class Neighbours:
         self._lock.release()
 
     def forget(self) -> None:
-        """Start anew in a forked process, where neither thread exists."""
-        self.__init__()  # type: ignore[misc]
+        """Start anew in a forked process, where neither thread exists. A refusal still holds."""
+        self.team, self._stop = IdleTeam(), None
+        self._lock, self._watchers = threading.RLock(), set()
 
     def look(self, waited: float) -> None:
         """Begin or end the team. waited: the share of the time for which threads have waited."""
@@ -129,7 +130,7 @@ class Neighbours:
         if stop is None:
             return
         stop.set()
-        if threading.get_native_id() == self._task:  # it collects a plan
+        if threading.get_native_id() == self._task:  # it collects the last owner
             return
         latest = monotonic() + PATIENCE
         while os.path.exists(f"/proc/self/task/{self._task}") and monotonic() < latest:

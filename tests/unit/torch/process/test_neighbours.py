@@ -231,6 +231,15 @@ def test_a_plan_is_watched_as_long_as_it_lives() -> None:
     assert not NEIGHBOURS._watchers
 
 
+def test_a_refusal_holds_in_a_forked_process() -> None:
+    watching = Neighbours()
+    watching.refuse(True)
+    watching.rest()
+    watching.forget()
+    watching.watch()
+    assert not named("bestof-neighbours")
+
+
 def test_a_plan_that_the_watching_thread_collects_is_left_at_once() -> None:
     watching = Neighbours()
     watching.watch()
