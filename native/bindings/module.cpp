@@ -83,6 +83,7 @@ NB_MODULE(_native, m) {
   bestof::bind_focal_loss(m);
   bestof::bind_frozen_norm(m);
   bestof::bind_group_norm(m);
+  bestof::bind_inverted_residual(m);
   bestof::bind_layer_norm(m);
   bestof::bind_norm(m);
   bestof::bind_optim(m);

@@ -17,6 +17,7 @@ void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_frozen_norm(nanobind::module_& m);
 void bind_group_norm(nanobind::module_& m);
+void bind_inverted_residual(nanobind::module_& m);
 void bind_layer_norm(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_optim(nanobind::module_& m);

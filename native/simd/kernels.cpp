@@ -63,6 +63,7 @@ const Kernels kKernels = {
     rest::transpose_blocked,
     rest::fingerprint,
     rest::outliers,
+    &rest::inverted_residual,
     rest::pool_forward,
     rest::pool_backward,
     rest::focal_loss,

@@ -5,6 +5,7 @@
 #include "attention/forward.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
+#include "conv/inverted_residual.h"
 #include "conv/outliers.h"
 #include "frozen_norm/frozen_norm.h"
 #include "gemm/algorithm.h"
@@ -32,6 +33,7 @@ struct Kernels {
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
   int (*outliers)(const float* x, long images, long height, long width, long channels, int threads);
+  const InvertedResidualPass* inverted_residual;
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

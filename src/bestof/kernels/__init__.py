@@ -19,6 +19,7 @@ from bestof.kernels.conv import (
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.frozen_norm import frozen_norm, frozen_norm_backward
 from bestof.kernels.group_norm import GroupNormPlan
+from bestof.kernels.inverted_residual import InvertedResidualPlan
 from bestof.kernels.isa import has_wide_vectors, isa, isas, use_isa
 from bestof.kernels.lamb import lamb_step
 from bestof.kernels.layer_norm import LayerNormPlan
@@ -46,6 +47,7 @@ __all__ = [
     "ErrorBound",
     "FocalLoss",
     "GroupNormPlan",
+    "InvertedResidualPlan",
     "LayerNormPlan",
     "MatmulAlgorithm",
     "MatmulPlan",

@@ -34,6 +34,31 @@ class Plan:
     ) -> bool: ...
     address: Final[int]
 
+class ResidualLayer: ...
+
+def pointwise_layer(problem: Problem, activation: str, slope: float) -> ResidualLayer: ...
+def depthwise_layer(problem: Problem, activation: str, slope: float) -> ResidualLayer: ...
+
+class InvertedResidualPlan:
+    def __init__(
+        self,
+        expansion: ResidualLayer | None,
+        depthwise: ResidualLayer,
+        projection: ResidualLayer | None,
+    ) -> None: ...
+    def run(
+        self,
+        x: int,
+        w_expansion: PackedWeights | None,
+        b_expansion: int,
+        w_depthwise: PackedWeights,
+        b_depthwise: int,
+        w_projection: PackedWeights | None,
+        b_projection: int,
+        residual: int,
+        out: int,
+    ) -> None: ...
+
 def isas() -> list[str]: ...
 def isa() -> str: ...
 def use_isa(name: str) -> None: ...
