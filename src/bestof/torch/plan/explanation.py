@@ -13,7 +13,7 @@ from bestof.html_table import html_table
 from bestof.selection.duration import duration
 from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of, model_bytes
 from bestof.torch.plan.run.program import Program
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.chosen_step import ChosenStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ def explain(
         total = sum(medians)
         steps = []
         for step, took in zip(binding.steps, medians, strict=True):
-            one = step.convolution
-            flops = 0 if one is None else one.problem.convolution.flops
-            algorithm = None if step.chosen is None else step.chosen.algorithm
+            one = step.chosen
+            flops = 0 if one is None else one.flops
+            algorithm = None if one is None else one.algorithm
             steps.append(
                 StepReport(
                     step.name,
@@ -131,8 +131,20 @@ def _owners(model: nn.Module | None) -> dict[int, str]:
     }
 
 
-def _modules(layer: ConvolutionStep, owners: dict[int, str]) -> str:
-    """Return the names of the modules whose weights a layer reads."""
-    weights = layer.layer.weights.watched
+def _modules(step: ChosenStep, owners: dict[int, str]) -> str:
+    """Return the names of the modules whose weights a step reads."""
+    weights = [one for weights, _ in step.reads for one in weights.watched]
     found = (owners.get(one.untyped_storage().data_ptr(), "") for one in weights if not one.is_meta)
-    return ", ".join(filter(None, found))
+    names = [name for name in found if name]
+    shared = _shared_prefix(names)
+    return shared + ", ".join(name.removeprefix(shared) for name in names)
+
+
+def _shared_prefix(names: Sequence[str]) -> str:
+    """Return the modules that all of several names begin with, with the last dot: "block1."."""
+    parts = [name.split(".") for name in names]
+    if len(parts) < 2:
+        return ""
+    first, last = min(parts), max(parts)
+    count = next((i for i, one in enumerate(first) if i == len(last) or one != last[i]), 0)
+    return "".join(f"{one}." for one in first[:count])

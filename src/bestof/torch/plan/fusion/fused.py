@@ -11,6 +11,7 @@ from bestof.torch.plan.fusion.left_out import is_left_to_pytorch
 from bestof.torch.plan.fusion.parts import take_parts
 from bestof.torch.plan.fusion.repeats import merge_repeats
 from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.operations.inverted_residual import join_inverted_residuals
 from bestof.torch.plan.operations.rewriter import Rewriter, Weights
 from bestof.torch.plan.operations.table import RECOGNISERS
 from bestof.torch.plan.trace.graph import value_of
@@ -48,6 +49,7 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
         if operation is not None and not node._erased:
             operation.absorb(rewriter, node)
     graph.eliminate_dead_code()
+    join_inverted_residuals(rewriter)
     if joins:
         join_products(rewriter)
 

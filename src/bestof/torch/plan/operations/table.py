@@ -14,6 +14,7 @@ from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLas
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.gated_linear import GatedLinear
+from bestof.torch.plan.operations.inverted_residual import InvertedResidual
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pixel_linear import PixelLinear
@@ -25,6 +26,7 @@ from bestof.torch.plan.operations.written import Written
 
 OPERATIONS: tuple[type[Operation], ...] = (
     Convolution,
+    InvertedResidual,
     Linear,
     GatedLinear,
     PixelLinear,

@@ -41,9 +41,7 @@ def limit_memory(program: Program, limit: int) -> None:
     beyond = memory_of(program, 0).own - limit
     binding = program.borrow()
     try:
-        layers = _layers(
-            [step.convolution for step in binding.steps if step.convolution is not None]
-        )
+        layers = _layers(binding.layers)
         while beyond > 0:
             swaps = [swap for layer in layers if (swap := _cheapest_swap(layer)) is not None]
             if not swaps:

@@ -78,13 +78,12 @@ def memory_of(program: Program, model: int) -> PlanMemory:
     """Return the memory of a program; `model`: the bytes of the model that is still kept."""
     binding = program.borrow()
     try:
-        steps = [step.convolution for step in binding.steps if step.convolution is not None]
-        packed = {id(one): one.nbytes for step in steps for one in step.packed}
+        reads = [one for step in binding.chosen for one in step.reads]
+        packed = {id(one): one.nbytes for _, held in reads for one in held}
         read = [value for value in program.attributes() if isinstance(value, Tensor)]
-        for step in steps:
-            weights = step.layer.weights
+        for weights, held in reads:
             read += [] if weights.bias is None else [weights.bias]
-            if not step.packed or any(one.shared for one in step.packed):
+            if not held or any(one.shared for one in held):
                 read.append(weights.weight)
         values = 4 * program.floats + peak_of_values(program.graph, program.planned)
         return PlanMemory(bytes_of(read), sum(packed.values()), values, model, program.eager_bytes)

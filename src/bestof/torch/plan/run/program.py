@@ -185,9 +185,9 @@ class Program:
     def decisions(self, ordered: bool = False) -> dict[str, str]:
         """Return the chosen algorithms by the names of their steps; only `ordered` ones if set."""
         return {
-            node.meta["name"]: choice.algorithm
+            node.meta["name"]: choice.recorded
             for node, choice in self.choices.items()
-            if choice.algorithm is not None and (choice.is_ordered or not ordered)
+            if choice.recorded is not None and (choice.is_ordered or not ordered)
         }
 
     def settle(self, decisions: dict[str, str]) -> None:
@@ -283,8 +283,8 @@ class Program:
     def _shared(self, slots: list[Any], steps: list[Step]) -> list[Tensor]:
         """Return the model's tensors that the steps read, those that can tell of changes."""
         read = [slots[self._memory.slot[node]] for node in self.nodes if node.op == "get_attr"]
-        layers = [step.convolution.layer for step in steps if step.convolution is not None]
-        read += [one for layer in layers for one in layer.weights.watched]
+        chosen = [step.chosen for step in steps if step.chosen is not None]
+        read += [one for step in chosen for weights, _ in step.reads for one in weights.watched]
         return [
             one
             for one in read

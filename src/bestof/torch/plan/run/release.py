@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bestof.errors import TorchError
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.run.program import Program
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.chosen_step import ChosenStep
 
 
 def release(programs: Sequence[Program]) -> None:
@@ -16,21 +16,21 @@ def release(programs: Sequence[Program]) -> None:
     Raise TorchError, before anything is changed, if an algorithm is not chosen yet.
     """
     steps = [step for program in programs for step in _settled_steps(program)]
-    users: dict[int, tuple[FrozenWeights, list[ConvolutionStep]]] = {}
+    users: dict[int, tuple[FrozenWeights, list[tuple[Packed, ...]]]] = {}
     for step in steps:
-        if step.algorithm is not None:
+        if step.algorithm is not None and step.reads:
             step.choice.settle(step.algorithm)
-        weights = step.layer.weights
-        users.setdefault(id(weights), (weights, []))[1].append(step)
+        for weights, held in () if step.running else step.reads:
+            users.setdefault(id(weights), (weights, []))[1].append(held)
     for weights, readers in users.values():
-        if all(step.packed for step in readers):
-            packed: dict[int, Packed] = {id(one): one for step in readers for one in step.packed}
+        if all(readers):
+            packed: dict[int, Packed] = {id(one): one for held in readers for one in held}
             weights.release(packed.values())
     for program in programs:
         program.bind_anew()
 
 
-def _settled_steps(program: Program) -> list[ConvolutionStep]:
+def _settled_steps(program: Program) -> list[ChosenStep]:
     binding = program.borrow()
     try:
         binding.refresh()
@@ -40,6 +40,6 @@ def _settled_steps(program: Program) -> list[ConvolutionStep]:
                 "more with the shapes "
                 "that it was planned for, or let optimize choose them (tune=True)"
             )
-        return [step.convolution for step in binding.steps if step.convolution is not None]
+        return binding.chosen
     finally:
         program.give_back(binding)

@@ -12,6 +12,8 @@ from bestof.errors import TorchError
 from bestof.selection.state.sample_interval import FIRST
 from bestof.torch.backends.shim import Watch, watch
 from bestof.torch.plan.memory.arena import Arena
+from bestof.torch.plan.steps.chosen_step import ChosenStep
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
 from bestof.torch.plan.steps.step import Step
 
 
@@ -40,6 +42,17 @@ class Binding:
     asks_at: int = FIRST
     asked: tuple[float, int] = (0.0, 0)
     checked: int = -1
+
+    @property
+    def chosen(self) -> list[ChosenStep]:
+        """The steps with something to choose, those that others run in their turn among them."""
+        steps = [step.chosen for step in self.steps if step.chosen is not None]
+        return [one for step in steps for one in (step, *step.running)]
+
+    @property
+    def layers(self) -> list[ConvolutionStep]:
+        """The steps that are fused layers."""
+        return [one for one in self.chosen if isinstance(one, ConvolutionStep)]
 
     def refresh(self) -> None:
         """Bind to the algorithms that were chosen since."""

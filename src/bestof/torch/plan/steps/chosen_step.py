@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bestof.selection import BestOf
 from bestof.selection.notice import warn
-from bestof.torch.plan.layers.frozen_weights import Packed
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 
 Runner = Callable[[], object]
 
@@ -32,6 +32,11 @@ class Choice:
     def algorithm(self) -> str | None:
         """The name of the alternative; None while the choice is open."""
         return self._algorithm
+
+    @property
+    def recorded(self) -> str | None:
+        """The decision as a plan file holds it, and as `settle` takes it; None while it is open."""
+        return self.algorithm
 
     def can_run(self, name: str) -> bool:
         """Return whether an alternative of this name computes the problem at its accuracy."""
@@ -123,9 +128,24 @@ class ChosenStep(ABC):
             )
 
     @property
-    def packed(self) -> tuple[Packed, ...]:
-        """The weights in layouts of their own that the step holds."""
+    def reads(self) -> tuple[tuple[FrozenWeights, tuple[Packed, ...]], ...]:
+        """The weights that the step reads, and the layouts of each that it holds."""
         return ()
+
+    @property
+    def running(self) -> tuple[ChosenStep, ...]:
+        """The steps that it runs in their turn, if it only calls others."""
+        return ()
+
+    @property
+    def flops(self) -> int:
+        """The additions and multiplications of direct convolutions; 0 for other steps."""
+        return 0
+
+    @property
+    def promised_error(self) -> float | None:
+        """The promised rms error, relative to the rms of the sums; None without a promise."""
+        return None
 
     @property
     def raced_bytes(self) -> int:

@@ -30,6 +30,7 @@ from bestof.torch.plan.steps.chosen_step import Choice, Runner
 from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.comparison import Comparison
 from bestof.torch.plan.steps.layer_comparison import compare_layer
+from bestof.torch.plan.steps.layer_reference import error_of
 from bestof.torch.plan.steps.step_verifier import StepVerifier
 from bestof.torch.rows.offer import asks
 
@@ -109,9 +110,24 @@ class ConvolutionStep(ComparedStep):
         return self._run
 
     @property
+    def reads(self) -> tuple[tuple[FrozenWeights, tuple[Packed, ...]], ...]:
+        """The weights of the layer, and the layouts of them that the step holds."""
+        return ((self.layer.weights, self.packed),)
+
+    @property
     def packed(self) -> tuple[Packed, ...]:
         """The weights in layouts of their own that it holds."""
         return tuple(one.packed for one in self._bound.values() if one.packed is not None)
+
+    @property
+    def flops(self) -> int:
+        """The additions and multiplications of a direct convolution."""
+        return self.problem.convolution.flops
+
+    @property
+    def promised_error(self) -> float:
+        """The promised rms error, relative to the rms of the sums."""
+        return error_of(self.problem, self.algorithm)
 
     @property
     def raced_bytes(self) -> int:

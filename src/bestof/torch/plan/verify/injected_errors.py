@@ -16,7 +16,7 @@ from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
-from bestof.torch.plan.steps.layer_reference import error_of
+from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.step import Step
 
 # Injected errors are magnified to stand out of the rounding of everything else. No step errs by
@@ -41,10 +41,9 @@ def promised_errors(program: Program) -> dict[str, float]:
     """Return the promised errors of the layers, by the names of their steps."""
     binding = program.borrow()
     try:
-        steps = ((step.name, step.convolution) for step in binding.steps)
-        return {
-            name: error_of(one.problem, one.algorithm) for name, one in steps if one is not None
-        }
+        steps = [(step.name, step.chosen) for step in binding.steps if step.chosen is not None]
+        promised = {name: one.promised_error for name, one in steps}
+        return {name: error for name, error in promised.items() if error is not None}
     finally:
         program.give_back(binding)
 
@@ -89,12 +88,13 @@ def run_shaken(
     generator = torch.Generator().manual_seed(seed)
 
     def shake(binding: Binding, step: Step) -> None:
-        one = step.convolution
-        out = one.site.out if one is not None else binding.slots[step.slot]
+        one, out = step.chosen, binding.slots[step.slot]
+        if step.name in injected and isinstance(one, ComparedStep):
+            out = one.out
         copies = _is_copy(program.nodes[step.slot])
         if isinstance(out, Tensor) and step.is_planned and not copies:
             error, scale = magnified * _rounding_error(out), _of_sums(program, binding, step)
-            if one is not None:
+            if step.name in injected:
                 error, scale = injected[step.name]
                 error *= magnified
             # All of one size: a single output with an error near zero would be allowed none.

@@ -10,7 +10,6 @@ from torch import Tensor
 from bestof.errors import BestofWarning
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.compared_step import ComparedStep
-from bestof.torch.plan.steps.convolution_step import ConvolutionStep
 from bestof.torch.plan.steps.row_step import RowStep
 
 
@@ -47,8 +46,8 @@ def _run_compared(one: ComparedStep) -> float:
     one.renew(overwritten)
     one.run()
     if name is None or one.trusts(name):
-        is_layer = isinstance(one, ConvolutionStep)
-        return one.compared(name, overwritten).scale if is_layer else 0.0
+        promises = one.promised_error is not None
+        return one.compared(name, overwritten).scale if promises else 0.0
     wrong, scale = one.judged(name, overwritten)
     if wrong is not None:
         _warn(f"{one.problem}: {name} {wrong}; PyTorch's own kernel takes its place")

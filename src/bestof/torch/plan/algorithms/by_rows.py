@@ -1,0 +1,80 @@
+"""The native kernel that computes a whole block, a row of results at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from bestof.kernels import InvertedResidualPlan, isa, pack_weights
+from bestof.kernels.inverted_residual import DEPTHWISE, EXPANSION, PROJECTION
+from bestof.torch.plan.algorithms.algorithm import Runner
+from bestof.torch.plan.layers.block import Block
+from bestof.torch.plan.layers.frozen_weights import Packed
+from bestof.torch.plan.layers.layer import Layer
+
+OFFERED = "native by rows"
+"""The name that configurations have for the kernel."""
+
+
+class BoundByRows(NamedTuple):
+    """The kernel bound to memory: the function to run, and the packed weights of each layer."""
+
+    run: Runner
+    packed: tuple[Packed, ...]
+
+
+def bind_by_rows(block: Block, x: Tensor, out: Tensor, residual: Tensor | None) -> BoundByRows:
+    """Pack the weights of a block, and bind the kernel. Tensors: (N, C, H, W) in channels last."""
+    n, c, h, w = x.shape
+    first, middle, last = block.expansion, block.depthwise, block.projection
+    plan = InvertedResidualPlan(
+        (n, h, w, c),
+        None if first is None else _shape(first),
+        _shape(middle),
+        None if last is None else _shape(last),
+        stride=middle.stride,
+        padding=middle.padding,
+        dilation=middle.dilation,
+        activations=(_activation(first), _activation(middle), _activation(last)),
+    )
+    expands = None if first is None else _packed(first, EXPANSION)
+    filters = _packed(middle, DEPTHWISE)
+    projects = None if last is None else _packed(last, PROJECTION)
+    run = partial(
+        plan.run,
+        x.data_ptr(),
+        (
+            None if expands is None else expands.layout,
+            filters.layout,
+            None if projects is None else projects.layout,
+        ),
+        (_bias(first), _bias(middle), _bias(last)),
+        out.data_ptr(),
+        0 if residual is None else residual.data_ptr(),
+    )
+    packed = (expands, filters, projects)
+    return BoundByRows(run, tuple(one for one in packed if one is not None))
+
+
+def _shape(layer: Layer) -> tuple[int, ...]:
+    filters, channels, height, width = layer.weights.weight.shape
+    return filters, height, width, channels
+
+
+def _activation(layer: Layer | None) -> tuple[str, float] | None:
+    return (layer.activation, layer.slope) if layer is not None and layer.activation else None
+
+
+def _bias(layer: Layer | None) -> int:
+    bias = None if layer is None else layer.weights.float_bias
+    return 0 if bias is None else bias.data_ptr()
+
+
+def _packed(layer: Layer, algorithm: str) -> Packed:
+    weights = layer.weights
+    return weights.kept(
+        (algorithm, isa()),
+        lambda: Packed(pack_weights(weights.rows(), algorithm, groups=weights.groups)),
+    )
