@@ -48,81 +48,97 @@ struct Worker {
         layout(places),
         lines(memory),
         row(memory + places.panels * places.panel_floats()) {
-    for (long i = 0; i < places.panels * places.panel_floats(); ++i)
-      lines[i] = 0.0f;  // the padding stays zero
+    clear_padding();
     block =
         place_row_block<float, float>(memory + places.floats() - places.pointers,
                                       larger(p.depthwise.in_width, p.depthwise.out_width), 1, 0, 0);
   }
 
-  // Multiplies a row of `pixels` pixels, `stride` apart and `depth` deep, by `outputs` columns.
-  // place(panel): where channel 0 of the first result lies, and how far apart results lie.
-  template <class Place>
+  // Sets the pixels of the lines to zero that lie outside of the image.
+  void clear_padding() {
+    const Lines<kPanel>& all = layout.lines;
+    const long begin = p.depthwise.pad_left, end = begin + p.depthwise.in_width;
+    for (long line = 0; line < layout.panels * (all.mask + 1); ++line) {
+      float* pixel = lines + line * all.line_floats();
+      for (long i = 0; i < begin * kPanel; ++i) pixel[i] = 0.0f;
+      for (long i = end * kPanel; i < all.line_floats(); ++i) pixel[i] = 0.0f;
+    }
+  }
+
+  // Multiplies a row of `pixels` pixels, `stride` apart and `depth` deep, by a panel of `outputs`
+  // columns, and writes results to block.out.
   void multiply(const float* from, long pixels, long stride, long depth, const LayerCall& layer,
-                long outputs, const float* result, const Place& place) {
+                long outputs, long panel) {
     block.depth = depth;
     block.stride = stride;
     const TileCut cut = cut_rows(pixels);
-    for (long panel = 0; panel * kPanel < outputs; ++panel) {
-      place(panel);
-      const Columns<float> columns = {layer.weights, panel, panel + 1, outputs, 0};
-      for (long t = 0; t < cut.tiles; ++t) {
-        const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
-        const float* tile = from + first * stride;
-        const TileRows<float> at = {&tile, 1, 0, stride};
+    const Columns<float> columns = {layer.weights, panel, panel + 1, outputs, 0};
+    for (long t = 0; t < cut.tiles; ++t) {
+      const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
+      const float* tile = from + first * stride;
+      const TileRows<float> at = {&tile, 1, 0, stride};
+      const float* result = call.result;
+      if (panel == 0) {
+        multiply_panel<Walk::kRegularFetching>(rows, block, first, at, columns, panel,
+                                               layer.epilogue, result, tile + rows * stride);
+      } else {
         multiply_panel<Walk::kRegular>(rows, block, first, at, columns, panel, layer.epilogue,
                                        result, tile);
       }
     }
   }
 
-  // Expands row y of an image into the lines.
-  void expand(const float* image, long y) {
+  // The first line of a panel.
+  float* lines_of(long panel) const { return lines + panel * layout.panel_floats(); }
+
+  // Expands row y of an image into the lines of a panel.
+  void expand(const float* image, long y, long panel) {
     const Problem& d = p.depthwise;
-    float* line = lines + layout.lines.at(y) + d.pad_left * kPanel;
-    const auto place = [&](long panel) {
-      // Tiles write channel `panel` * kPanel, which is channel 0 of the panel's own lines.
-      float* to = line + panel * (layout.panel_floats() - kPanel);
-      for (long i = 0; i < d.in_width; ++i) block.out[i] = to + i * kPanel;
-    };
+    // Tiles write channel panel * kPanel of a pixel, which is channel 0 in the lines of the panel.
+    float* to = lines_of(panel) + layout.lines.at(y) + d.pad_left * kPanel - panel * kPanel;
+    for (long i = 0; i < d.in_width; ++i) block.out[i] = to + i * kPanel;
     multiply(image + y * d.in_width * p.in_channels, d.in_width, p.in_channels, p.in_channels,
-             call.expansion, d.in_channels, nullptr, place);
+             call.expansion, d.in_channels, panel);
   }
 
-  // Copies row y of an image that is not expanded into the lines.
-  void copy(const float* image, long y) {
+  // Copies row y of an image that is not expanded into the lines of a panel.
+  void copy(const float* image, long y, long panel) const {
     const Problem& d = p.depthwise;
     const float* from = image + y * d.in_width * d.in_channels;
-    for (long c = 0; c < d.in_channels; c += kLanes) {
-      copy_row(d, from + c, smaller(d.in_channels - c, kLanes), layout.lines,
-               channel(c) + layout.lines.at(y));
-    }
+    each_vector(panel, [&](long c, long lanes) {
+      copy_row(d, from + c, lanes, layout.lines, lines_of(panel) + c % kPanel + layout.lines.at(y));
+    });
   }
 
-  // The first line of channel c, a multiple of kLanes.
-  float* channel(long c) const { return lines + c / kPanel * layout.panel_floats() + c % kPanel; }
-
-  // Writes the depthwise results of row oy, `apart` elements apart from pixel to pixel.
-  void filter(long oy, float* to, long apart) const {
+  // Writes the depthwise results of a panel of row oy, `apart` elements apart from pixel to pixel.
+  void filter(long oy, float* to, long apart, long panel) const {
     const Problem& d = p.depthwise;
-    for (long c = 0; c < d.in_channels; c += kLanes) {
+    each_vector(panel, [&](long c, long lanes) {
       const Strip<kPanel, float> strip = {d,
                                           call.depthwise.epilogue,
                                           weights_at(d, call.depthwise.weights, 0, c),
-                                          channel(c),
+                                          lines_of(panel) + c % kPanel,
                                           nullptr,
                                           c,
-                                          smaller(d.in_channels - c, kLanes)};
+                                          lanes};
       strip.row(layout.lines, oy, to + c, apart);
-    }
+    });
+  }
+
+  // Calls f(first channel, channels) for each vector of a panel.
+  template <class F>
+  void each_vector(long panel, const F& f) const {
+    const long end = smaller((panel + 1) * kPanel, p.depthwise.in_channels);
+    for (long c = panel * kPanel; c < end; c += kLanes) f(c, smaller(end - c, kLanes));
   }
 
   // Projects the depthwise results of one row to `to`.
   void project(float* to) {
     const long width = p.depthwise.out_width;
     for (long i = 0; i < width; ++i) block.out[i] = to + i * p.out_channels;
-    multiply(row, width, layout.row_stride, p.depthwise.in_channels, call.projection,
-             p.out_channels, call.result, [](long) {});
+    for (long panel = 0; panel * kPanel < p.out_channels; ++panel)
+      multiply(row, width, layout.row_stride, p.depthwise.in_channels, call.projection,
+               p.out_channels, panel);
   }
 
   // Computes rows [begin, end) of the results of image n.
@@ -136,20 +152,25 @@ struct Worker {
     for (long oy = begin; oy < end; ++oy) {
       const long top = oy * d.stride_y - d.pad_top;
       const long behind = smaller(top + (d.kernel_height - 1) * d.dilation_y + 1, d.in_height);
-      for (ready = larger(ready, top); ready < behind; ++ready) {
-        if (p.expands()) {
-          expand(image, ready);
+      float* to = result + oy * d.out_width * channels;
+      ready = larger(ready, top);
+      // The filter reads new lines of a panel while they are in L1.
+      for (long panel = 0; panel < layout.panels; ++panel) {
+        for (long y = ready; y < behind; ++y) {
+          if (p.expands()) {
+            expand(image, y, panel);
+          } else {
+            copy(image, y, panel);
+          }
+        }
+        if (p.projects()) {
+          filter(oy, row, layout.row_stride, panel);
         } else {
-          copy(image, ready);
+          filter(oy, to, channels, panel);
         }
       }
-      float* to = result + oy * d.out_width * channels;
-      if (p.projects()) {
-        filter(oy, row, layout.row_stride);
-        project(to);
-      } else {
-        filter(oy, to, channels);
-      }
+      ready = larger(ready, behind);
+      if (p.projects()) project(to);
     }
   }
 };
