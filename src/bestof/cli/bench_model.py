@@ -167,13 +167,19 @@ def _jobs(
     for threads in (one for one in counts if one > cores):
         print(f"bestof: {threads} threads are left out: {cores} cores are here", file=sys.stderr)
     jobs = [
-        Job(name, batch, threads, train, size, options.narrow, device=options.device, dtype=dtype)
+        Job(
+            *(name, batch, threads, train, size, options.narrow),
+            device=options.device,
+            dtype=dtype,
+            beside=beside,
+        )
         for train in modes or (options.train,)
         for name in names
         for batch in numbers_of(options.batch, "--batch")
         for threads in counts
         if threads <= cores
         for dtype in options.dtype.split(",")
+        for beside in numbers_of(options.beside, "--beside", least=0)
     ]
     if not jobs:
         raise InvalidArgument(f"--threads: no number of threads is left that {cores} cores can run")

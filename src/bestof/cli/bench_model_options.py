@@ -15,7 +15,8 @@ peers:  {", ".join(peer.name for peer in PEERS)}
 
 Each peer runs in its own process, in turn with the others. Its results are compared
 with PyTorch's. A star marks the fastest peer.
-ms: the median a call; spread: half the distance between the quartiles.
+ms: the median a call; spread: half the distance between the quartiles; least: the
+least ms.
 ratio: how many times faster than the best peer that is not bestof, the median over
 the rounds, and its quartiles.
 error: the largest difference from PyTorch, in units of the root mean square.
@@ -25,6 +26,7 @@ what only the preparation took.
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
   bestof bench model bert-base vit-b convnext --batch 1,8 --dtype float32,bfloat16 --peers
+  bestof bench model mobilenet_v2 --only eager,openvino,optimize --beside 0,1,3
   bestof bench model vgg16-cifar --static --train --batch 64 --threads 1,2 --png static.png
   bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64 --keep matrix.jsonl
@@ -78,6 +80,12 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         default="float32",
         metavar="LIST",
         help="float32, bfloat16 or both; bfloat16 for inference only (default: %(default)s)",
+    )
+    add(
+        "--beside",
+        default="0",
+        metavar="LIST",
+        help="busy processes while peers are timed (default: %(default)s)",
     )
     add("--size", metavar="N or RxC", help="rows and columns of the images (default: the model's)")
     add("--narrow", action="store_true", help="the small form of the models, as tests run them")

@@ -121,14 +121,18 @@ def passes_of(text: str, known: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def numbers_of(text: str, option: str) -> list[int]:
-    """Return the positive numbers of a list such as 1,2; raise InvalidArgument for other text."""
+def numbers_of(text: str, option: str, least: int = 1) -> list[int]:
+    """Return the numbers of a list such as 1,2, none below `least`.
+
+    Raise InvalidArgument for other text.
+    """
     try:
         numbers = [int(one) for one in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < 1:
-        raise InvalidArgument(f"{option}: expected positive numbers such as 1,2; got {text!r}")
+    if not numbers or min(numbers) < least:
+        kind = "positive numbers" if least == 1 else f"numbers from {least} on"
+        raise InvalidArgument(f"{option}: expected {kind} such as 1,2; got {text!r}")
     return numbers
 
 

@@ -44,6 +44,7 @@ ENABLE = PeerTime(
     0.1,
     (0.03, 0.002),
     784_000_000,
+    least=0.0019,
 )
 LAYERS = (
     LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),

@@ -42,7 +42,7 @@ def test_the_table(
             "channels",
             "first",
         ],
-        ["peer", "ms", "spread", "ratio", "quartiles", "error", "MB"],
+        ["peer", "ms", "spread", "least", "ratio", "quartiles", "error", "MB"],
         [
             "PyTorch",
             "eager,",
@@ -66,6 +66,7 @@ def test_the_table(
             "2.00",
             "±",
             "0.10",
+            "1.90",
             "2.00x",
             "1.90",
             "to",
@@ -74,6 +75,12 @@ def test_the_table(
             "784",
         ],
     ]
+
+
+def test_beside_busy_processes(asked: list[Any], capsys: Any) -> None:
+    assert main(["bench", "model", "vgg16", "--threads", "1", "--beside", "0,3"]) == 0
+    assert [job.beside for job, *_ in asked] == [0, 3]
+    assert "1 thread, beside 3 busy processes: ratios" in capsys.readouterr().out
 
 
 def test_every_model_batch_and_number_of_threads(asked: list[Any], capsys: Any) -> None:

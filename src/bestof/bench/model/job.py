@@ -16,7 +16,8 @@ class Job:
 
     `size`: rows and columns of the images, None for the model's own. `narrow`: the model's small
     form. `device`: cpu or cuda. `dtype`: of the weights and the images; only inference runs in
-    bfloat16. Raises InvalidArgument for numbers below 1, and for other types.
+    bfloat16. `beside`: the number of busy processes while it is timed. Raises InvalidArgument for
+    numbers that are too small, and for other types.
     """
 
     model: str
@@ -28,11 +29,14 @@ class Job:
     peer: str = "eager"
     device: str = "cpu"
     dtype: str = "float32"
+    beside: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("threads", self.threads)):
             if value < 1:
                 raise InvalidArgument(f"{name}: expected at least 1; got {value}")
+        if self.beside < 0:
+            raise InvalidArgument(f"beside: expected at least 0; got {self.beside}")
         if self.dtype not in DTYPES:
             raise InvalidArgument(f"dtype: expected one of {', '.join(DTYPES)}; got {self.dtype!r}")
         if self.train and self.dtype != "float32":
@@ -58,4 +62,6 @@ class Job:
         where = "" if self.device == "cpu" else f", on {self.device}"
         mode = "training" if self.train else "inference"
         mode += "" if self.dtype == "float32" else f" in {self.dtype}"
+        busy = "1 busy process" if self.beside == 1 else f"{self.beside} busy processes"
+        where += f", beside {busy}" if self.beside else ""
         return f"{self.model}{size} {mode}, batch {self.batch}, {threads}{where}"

@@ -18,6 +18,7 @@ from bestof.bench.model.layers import layer_times
 from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, RELAXED, ModelPeer
 from bestof.bench.model.process import start_peer
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
+from bestof.bench.neighbours import busy
 from bestof.bench.process import PeerProcess
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
@@ -118,18 +119,8 @@ def measure_model(
             for number, runner in enumerate(runners):
                 progress(f"{runner.peer.label}: settles", len(runners) + number, steps)
                 _settle(runner, effort)
-            for number in range(effort.rounds):
-                # Rotate the order, because a peer starts with the caches and the clock rate of the
-                # previous one.
-                for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
-                    progress(
-                        f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps
-                    )
-                    answer = runner.ask(
-                        "time", effort.patience, seconds=effort.seconds, least=effort.calls
-                    )
-                    if answer is not None:
-                        runner.rounds.append(answer["seconds"])
+            with busy(job.beside):
+                _time_in_turn(runners, effort, progress)
         for runner in runners:
             _check_again(runner, job, effort, Path(folder), reference)
         found = _layers(runners, effort) if layers else ()
@@ -182,6 +173,20 @@ def _settle(runner: _Runner, effort: Effort) -> None:
         runner.first += answer["seconds"]
         if runner.peer.ours:
             runner.facts["settled"] = answer["settled"]
+
+
+def _time_in_turn(runners: Sequence[_Runner], effort: Effort, progress: Progress) -> None:
+    steps = len(runners) * 2 + effort.rounds
+    for number in range(effort.rounds):
+        # Rotate the order, because a peer starts with the caches and the clock rate of the
+        # previous one.
+        first = number % len(runners)
+        for runner in (*runners[first:], *runners[:first]):
+            label = f"round {number + 1}: {runner.peer.label}"
+            progress(label, 2 * len(runners) + number, steps)
+            answer = runner.ask("time", effort.patience, seconds=effort.seconds, least=effort.calls)
+            if answer is not None:
+                runner.rounds.append(answer["seconds"])
 
 
 def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, reference: Path) -> None:
@@ -246,7 +251,11 @@ def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
         return row
     times = runner.times
     row = replace(
-        row, seconds=median(times), spread=spread(times), first_seconds=tuple(runner.first)
+        row,
+        seconds=median(times),
+        least=min(times),
+        spread=spread(times),
+        first_seconds=tuple(runner.first),
     )
     if best is None:
         return row

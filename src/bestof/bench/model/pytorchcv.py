@@ -7,12 +7,19 @@ from typing import Any
 
 from pytorchcv.models.densenet import DenseNet
 from pytorchcv.models.densenet import densenet121 as _densenet121
+from pytorchcv.models.efficientnet import EfficientNet
+from pytorchcv.models.efficientnet import efficientnet_b0 as _efficientnet_b0
 from pytorchcv.models.mobilenetv2 import mobilenetv2_w1, mobilenetv2_wd4
+from pytorchcv.models.mobilenetv3 import mobilenetv3_large_w1, mobilenetv3_small_w7d20
+from pytorchcv.models.regnet import RegNet, regnetx004
 from pytorchcv.models.resnet import ResNet
 from pytorchcv.models.resnet import resnet18 as _resnet18
 from pytorchcv.models.resnet import resnet34 as _resnet34
 from pytorchcv.models.resnet import resnet50 as _resnet50
+from pytorchcv.models.resnext import ResNeXt, resnext50_32x4d
+from pytorchcv.models.seresnet import SEResNet, seresnet50
 from pytorchcv.models.shufflenetv2 import ShuffleNetV2, shufflenetv2_w1
+from pytorchcv.models.squeezenet import SqueezeNet, squeezenet_v1_1
 from pytorchcv.models.unet import UNet, unet_cityscapes
 from pytorchcv.models.vgg import VGG, VGGOutputBlock
 from torch import nn
@@ -80,6 +87,33 @@ def mobilenet_v2(size: Size, narrow: bool) -> nn.Module:
     return _pooled(mobilenetv2_wd4(num_classes=10) if narrow else mobilenetv2_w1(), size)
 
 
+def mobilenet_v3(size: Size, narrow: bool) -> nn.Module:
+    """Return MobileNetV3, large: hard swish, and squeeze and excitation. The narrow form is the
+    small one of 0.35 of the width.
+    """
+    return _pooled(
+        mobilenetv3_small_w7d20(num_classes=10) if narrow else mobilenetv3_large_w1(), size
+    )
+
+
+def efficientnet_b0(size: Size, narrow: bool) -> nn.Module:
+    """Return EfficientNet-B0: SiLU, squeeze and excitation, kernels of 3x3 and 5x5."""
+    if not narrow:
+        return _pooled(_efficientnet_b0(), size)
+    return _pooled(
+        EfficientNet(
+            [[8], [16, 16], [24]],
+            init_block_channels=8,
+            final_block_channels=48,
+            kernel_sizes=[[3], [3, 3], [5]],
+            strides_per_stage=[1, 2, 2],
+            expansion_factors=[[1], [6, 6], [6]],
+            num_classes=10,
+        ),
+        size,
+    )
+
+
 def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
     """Return ShuffleNetV2: half of the channels pass by, the others are shuffled among them."""
     if not narrow:
@@ -93,6 +127,41 @@ def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
         ),
         size,
     )
+
+
+def regnetx_400mf(size: Size, narrow: bool) -> nn.Module:
+    """Return RegNetX of 400 million products: grouped convolutions of 16 channels a group."""
+    if not narrow:
+        return _pooled(regnetx004(), size)
+    channels = [[16], [32, 32], [48]]
+    return _pooled(RegNet(channels, 16, [2, 2, 3], use_se=False, num_classes=10), size)
+
+
+def resnext50(size: Size, narrow: bool) -> nn.Module:
+    """Return ResNeXt50 of 32 groups of 4 channels; the narrow form has 4."""
+    if not narrow:
+        return _pooled(resnext50_32x4d(), size)
+    return _pooled(ResNeXt([[64, 64], [96], [128]], 16, 4, 16, num_classes=10), size)
+
+
+def se_resnet50(size: Size, narrow: bool) -> nn.Module:
+    """Return SE-ResNet50: bottleneck blocks with squeeze and excitation."""
+    if not narrow:
+        return _pooled(seresnet50(), size)
+    channels = [[32, 32], [48], [64]]
+    made = SEResNet(channels, 16, bottleneck=True, conv1_stride=False, num_classes=10)
+    return _pooled(made, size)
+
+
+def squeezenet(_size: Size, narrow: bool) -> nn.Module:
+    """Return SqueezeNet 1.1: 1x1 and 3x3 convolutions whose results are joined."""
+    model = (
+        SqueezeNet([[16, 16], [32, 32]], None, 3, 16, num_classes=10)
+        if narrow
+        else squeezenet_v1_1()
+    )
+    model.output.final_pool = nn.AdaptiveAvgPool2d(1)
+    return model  # type: ignore[no-any-return]
 
 
 def unet(size: Size, narrow: bool) -> nn.Module:

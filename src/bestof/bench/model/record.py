@@ -23,6 +23,7 @@ _BEGINNING = '{"job": {'  # of each kept line
 _PEER_COLUMNS = (
     "name",
     "seconds",
+    "least",
     "spread",
     "ratio",
     "low",
@@ -46,7 +47,7 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
-_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device", "dtype")
+_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device", "dtype", "beside")
 
 
 def to_dict(times: Any) -> dict[str, Any]:
@@ -153,4 +154,4 @@ def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextI
 def _job(job: Job) -> list[object]:
     size = "" if job.size is None else f"{job.size[0]}x{job.size[1]}"
     what = [job.model, job.batch, job.threads, job.train, size]
-    return [*what, job.narrow, job.device, job.dtype]
+    return [*what, job.narrow, job.device, job.dtype, job.beside]

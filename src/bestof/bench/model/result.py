@@ -26,7 +26,8 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """One peer. `seconds` is the median a call, `spread` half the distance between the quartiles.
+    """One peer. `seconds` is the median a call, `least` the least time, `spread` half the distance
+    between the quartiles.
 
     `ratio`: how many times faster than the best peer that is not bestof, the median over the
     rounds, with the quartiles `low` and `high`. `error`: the largest difference from PyTorch's
@@ -51,6 +52,7 @@ class PeerTime:
     peak_bytes: int | None = None
     prepare_bytes: int | None = None
     reason: str | None = None
+    least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

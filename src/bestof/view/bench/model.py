@@ -8,7 +8,7 @@ from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTim
 from bestof.view.bench.table import Table
 from bestof.view.quantity import ratio
 
-_HEADINGS = ("", "peer", "ms", "spread", "ratio", "quartiles", "error", "MB")
+_HEADINGS = ("", "peer", "ms", "spread", "least", "ratio", "quartiles", "error", "MB")
 _MATRIX_HEADINGS = ("", "model", "by", "ms", "as is", "ratio", "quartiles", "error")
 _LAYER_HEADINGS = ("", "layer", "pass", "by", "ms", "ratio")
 
@@ -49,7 +49,7 @@ def layer_rows(layers: Sequence[LayerTimes]) -> list[tuple[str, ...]]:
 
 def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
     if peer.seconds is None:
-        return "", peer.label, peer.reason or "not measured", "", "", "", "", ""
+        return "", peer.label, peer.reason or "not measured", *[""] * 6
     fastest = min(other.seconds for other in one.peers if other.seconds is not None)
     unsettled = " (unsettled)" if peer.settled is False else ""
     return (
@@ -57,6 +57,7 @@ def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
         peer.label + unsettled,
         f"{peer.seconds * 1e3:.2f}",
         "" if peer.spread is None else f"± {peer.spread * 1e3:.2f}",
+        "" if peer.least is None else f"{peer.least * 1e3:.2f}",
         ratio(peer.ratio),
         _quartiles(peer.low, peer.high),
         "" if peer.error is None else f"{peer.error:.0e}",

@@ -62,6 +62,19 @@ def test_a_plan_is_to_take_no_more_memory_than_pytorch_as_it_is() -> None:
     assert reaches([ModelTimes(job, "eager", (eager, ours))]) == ()
 
 
+def test_small_layers_are_held_by_least_times_and_by_medians_beside_busy_processes() -> None:
+    peers = (replace(COMPILED, least=0.11), replace(EAGER, least=0.3), replace(OPTIMIZE, least=0.1))
+    (reach,) = reaches([ModelTimes(Job("mobilenet_v2", 8, THREADS), "compile", peers)])
+    assert reach.what.endswith("bestof optimize over torch.compile, least times")
+    assert (reach.reach, reach.met) == (1.15, False)
+    assert reach.reached == pytest.approx(1.1)
+    busy = Job("mobilenet_v2", 1, THREADS, beside=3)
+    (reach,) = reaches([ModelTimes(busy, "compile", peers)])
+    assert (reach.reach, reach.reached) == (1.0, 2.1)
+    assert reach.what.startswith("mobilenet_v2 inference, batch 1, 2 threads, beside 3 busy")
+    assert {0, 1, 3} == {job.beside for job in promised_jobs()}
+
+
 def test_training_is_held_against_the_better_eager_layout() -> None:
     peers = (EAGER, LAST, COMPILED, ENABLE, replace(ENABLE, name="enable-last", seconds=0.3))
     (reach,) = reaches([ModelTimes(Job("resnet34", 8, THREADS, train=True), "compile", peers)])

@@ -1,0 +1,32 @@
+"""Busy processes beside a measurement."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+_SPIN = "import sys\nsys.stdout.write('.')\nsys.stdout.flush()\nwhile True: pass"
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep `count` processes busy meanwhile, each on one processor."""
+    with ExitStack() as stack:
+        started = []
+        for _ in range(count):
+            one = subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE)
+            stack.callback(_end, one)
+            started.append(one)
+        for one in started:
+            assert one.stdout is not None
+            one.stdout.read(1)  # it is up
+        yield
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
