@@ -90,8 +90,9 @@ BESTOF_INLINE long part_begin(long total, long parts, long index) {
   return total * index / parts;
 }
 
-// Returns e^x by Cody-Waite reduction and a polynomial of degree 6. x is clamped to [-87, 87];
-// inside, the relative error is below 3e-7.
+// Returns e^x by Cody-Waite reduction and a polynomial of degree 5. x is clamped to [-87, 87];
+// inside, the relative error is below 2e-7. e^0 is 1. The polynomial has the least error of all
+// that are 1 at 0, 9.2e-8; that of Taylor's series needs degree 6 for 1.2e-7.
 BESTOF_INLINE Vec exponential(Vec x) {
   x = at_most(at_least(x, broadcast(-87.0f)), broadcast(87.0f));
   const Vec magic =
@@ -99,15 +100,19 @@ BESTOF_INLINE Vec exponential(Vec x) {
   const Vec shifted = x * 1.44269504088896341f + magic;
   const Vec n = shifted - magic;
   const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Vec p = broadcast(1.0f / 720);
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
+  Vec p = broadcast(0.0082902303f);
+  p = p * r + 0.0418983921f;
+  p = p * r + 0.166676402f;
+  p = p * r + 0.499991447f;
+  p = p * r + 0.999999702f;
   p = p * r + 1.0f;
-  p = p * r + 1.0f;
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(
+      _mm512_scalef_ps(reinterpret_cast<__m512>(p), reinterpret_cast<__m512>(n)));
+#else
   const VecInt exponent = (reinterpret_cast<VecInt>(shifted) << 23) + (127 << 23);
   return p * reinterpret_cast<Vec>(exponent);
+#endif
 }
 
 // Returns 1 / v for 1 <= v < 2^126, within two units in the last place. With AVX-512, an estimate
