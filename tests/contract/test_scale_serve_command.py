@@ -90,10 +90,10 @@ HANG = """
 import sys
 from bestof.cli import main
 from bestof.scale import instances
-started = instances.PeerProcess
+started = instances.WorkerProcess
 def hanging(module, options, threads):
     return started("hanging_instance", options, threads)
-instances.PeerProcess = hanging
+instances.WorkerProcess = hanging
 sys.exit(main(sys.argv[1:]))
 """
 INSTANCE = """

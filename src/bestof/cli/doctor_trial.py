@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from bestof.cli.after_import import after_import
 from bestof.cli.script import find_module, find_script, split_arguments
-from bestof.recipe.end_with import end_with
+from bestof.worker.end_with import end_with
 
 if TYPE_CHECKING:
     from bestof.doctor.finding import Finding

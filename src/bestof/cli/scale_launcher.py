@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 
-from bestof.recipe.end_with import end_with
+from bestof.worker.end_with import end_with
 
 LAUNCHER = "BESTOF_SCALE_LAUNCHER"
 """The variable by which the ranks learn the number of the launcher's process."""

@@ -19,8 +19,8 @@ from bestof.cli.pinned import pin
 from bestof.cli.scale_launcher import LAUNCHER
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
-from bestof.recipe.end_with import end_with
 from bestof.scale.process_memory import process_memory
+from bestof.worker.end_with import end_with
 
 
 def main(argv: Sequence[str]) -> int:

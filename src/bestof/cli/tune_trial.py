@@ -17,9 +17,9 @@ from bestof import selection
 from bestof.cli.after_import import after_import
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
-from bestof.recipe.end_with import end_with
 from bestof.recipe.settings import Settings, parse_settings
 from bestof.selection.state.registry import Defaults
+from bestof.worker.end_with import end_with
 
 
 def main(argv: Sequence[str]) -> int:

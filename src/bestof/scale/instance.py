@@ -8,9 +8,9 @@ import sys
 from time import monotonic
 from typing import Any
 
-from bestof.bench.worker import serve
-from bestof.recipe.end_with import end_with
 from bestof.scale.process_memory import process_memory
+from bestof.worker.end_with import end_with
+from bestof.worker.serve import serve
 
 WARM_SECONDS = 0.5
 LEAST_WARM_CALLS = 5

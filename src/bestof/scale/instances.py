@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from bestof.bench.process import PeerProcess
 from bestof.errors import BenchError
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.split import Split
+from bestof.worker.process import WorkerProcess
 
 _LEAD = 0.1
 """All instances begin so many seconds after the order, and are called until then."""
@@ -38,12 +38,12 @@ class Instances:
 
     def __init__(self, file: str, split: Split, deadline: float) -> None:
         assert split.batch is not None
-        self.processes: list[PeerProcess] = []
+        self.processes: list[WorkerProcess] = []
         try:
             for processors in split.ranks:
                 told = {"file": file, "batch": split.batch, "processors": processors}
                 self.processes.append(
-                    PeerProcess(
+                    WorkerProcess(
                         "bestof.scale.instance",
                         json.dumps({**told, "parent": os.getpid()}),
                         split.threads,

@@ -20,7 +20,7 @@ def test_a_peer_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_peer_that_dies_tells_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bestof.bench.process.json.dumps", lambda content: "no json")
+    monkeypatch.setattr("bestof.worker.process.json.dumps", lambda content: "no json")
     with (
         start_peer(JOB) as process,
         pytest.raises(BenchError, match=r"ended with status 1: .*JSONDecodeError"),

@@ -12,7 +12,7 @@ from bestof.bench.convolution.case import Case
 from bestof.bench.convolution.peers.table import peer_named
 from bestof.bench.convolution.run import Run
 from bestof.bench.peer import Peer
-from bestof.bench.worker import serve
+from bestof.worker.serve import serve
 
 # A run is called once before the timed calls, unless a call takes this long. Then neither caches
 # nor sleeping threads matter.
@@ -31,7 +31,7 @@ class Prepared:
 
 
 class PeerWorker:
-    """The peer of this process. Each public method is an order; see `bestof.bench.worker`.
+    """The peer of this process. Each public method is an order; see `bestof.worker.serve`.
 
     `case_of` makes a case of the peer from the JSON of an order.
     """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from bestof.bench.convolution.peer_worker import Prepared
 from bestof.bench.peer import Peer
-from bestof.bench.process import PeerProcess
 from bestof.errors import BenchError
+from bestof.worker.process import WorkerProcess
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,7 +27,7 @@ class Side:
         self.name, self.threads = peer.name, threads
         if peer.missing:
             raise BenchError(f"{self.name}: not installed: {', '.join(peer.missing)}")
-        self._process = PeerProcess(worker, peer.name, threads)
+        self._process = WorkerProcess(worker, peer.name, threads)
         try:
             self.version = str(self._ask("version"))
         except BenchError:

@@ -22,8 +22,8 @@ from bestof.bench.model.models import find_model
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.peers.table import find_peers
 from bestof.bench.model.step import training_step
-from bestof.bench.worker import serve
 from bestof.selection import report_all
+from bestof.worker.serve import serve
 
 # After this many calls in a row without a trial, a peer that makes choices counts as settled.
 _QUIET_CALLS = 3
@@ -31,7 +31,7 @@ _WARM_CALLS = 2
 
 
 class PeerWorker:
-    """The peer of this process. Each public method is an order; see `bestof.bench.worker`."""
+    """The peer of this process. Each public method is an order; see `bestof.worker.serve`."""
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)

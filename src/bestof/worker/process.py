@@ -11,24 +11,31 @@ from collections.abc import Mapping
 from contextlib import suppress
 from tempfile import TemporaryFile
 from time import monotonic
+from types import MappingProxyType
 from typing import IO, Any
 
 from bestof.errors import BenchError
 
 
-class PeerProcess:
+class WorkerProcess:
     """A running peer: a process of its own with a fixed number of threads.
 
     Peers carry pools of threads, allocators and hooks; in one process they would measure each
-    other. `worker` is a module that calls `bestof.bench.worker.serve`; it is started with
-    `argument` as its only argument. The process ends with the `with` block, by force if it does not
-    end by itself.
+    other. `worker` is a module that calls `bestof.worker.serve.serve`; it is started with
+    `argument` as its only argument, and with more variables from `environment`. The process ends
+    with the `with` block, by force if it does not end by itself.
 
     `ask` raises BenchError if the peer fails, dies or takes too long. The message holds the error,
     or the last line that the process wrote.
     """
 
-    def __init__(self, worker: str, argument: str, threads: int) -> None:
+    def __init__(
+        self,
+        worker: str,
+        argument: str,
+        threads: int,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         # A file, not a pipe: the writer of a full pipe would block.
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
@@ -36,10 +43,10 @@ class PeerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_environment(threads)},
+            env={**os.environ, **_environment(threads), **environment},
         )
 
-    def __enter__(self) -> PeerProcess:
+    def __enter__(self) -> WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,6 +87,7 @@ class PeerProcess:
         line = self._line(patience)
         if line is None:
             self._process.kill()
+            self._process.wait()
             raise BenchError(f"{order} took longer than {patience:.0f} s")
         if not line:
             raise BenchError(self._ended())
@@ -87,6 +95,10 @@ class PeerProcess:
         if "error" in answer:
             raise BenchError(answer["error"])
         return answer["answer"]
+
+    def is_alive(self) -> bool:
+        """Return whether the process still runs."""
+        return self._process.poll() is None
 
     def _line(self, patience: float | None) -> bytes | None:
         """Read to the end of the line, or of the stream; None once the time is over."""
