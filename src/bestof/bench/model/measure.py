@@ -15,13 +15,14 @@ import numpy as np
 from bestof.bench.model.error import relative_error
 from bestof.bench.model.job import Job
 from bestof.bench.model.layers import layer_times
-from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, RELAXED, ModelPeer
+from bestof.bench.model.peers.table import REFERENCE, ModelPeer
 from bestof.bench.model.process import start_peer
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.bench.neighbours import busy
-from bestof.bench.process import PeerProcess
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
+from bestof.torch.engines.error import OVER_AUTOCAST, RELAXED
+from bestof.worker.process import WorkerProcess
 
 # The number of steps whose losses are compared. A wrong gradient does not show in the first one.
 _COMPARED_STEPS = 3
@@ -69,7 +70,7 @@ class _Runner:
     """One peer during a measurement: its process until it fails, and the results so far."""
 
     peer: ModelPeer
-    process: PeerProcess | None = None
+    process: WorkerProcess | None = None
     reason: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     first: list[float] = field(default_factory=list)

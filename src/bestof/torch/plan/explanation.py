@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bestof.html_table import html_table
 from bestof.selection.duration import duration
+from bestof.torch.engines.choice import EngineChoice
 from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of, model_bytes
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.chosen_step import ChosenStep
@@ -37,14 +38,25 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All steps of a plan, in the order in which they run; `seconds` is their sum."""
+    """All steps of a plan, in the order in which they run; `seconds` is their sum.
+
+    choice: what was measured of engines, with `optimize(..., engines=)`. If another engine than the
+    plan was chosen, there are no steps, `seconds` is its time, and `memory` is None.
+    """
 
     steps: tuple[StepReport, ...]
     seconds: float
-    memory: PlanMemory
+    memory: PlanMemory | None
+    choice: EngineChoice | None = None
 
     def lines(self) -> Iterator[str]:
-        """Yield plain text: a line a step, then the sums."""
+        """Yield plain text: the engines, then a line a step, then the sums."""
+        if self.choice is not None:
+            yield from self.choice.lines()
+        if self.memory is not None:
+            yield from self._lines_of_plan(self.memory)
+
+    def _lines_of_plan(self, memory: PlanMemory) -> Iterator[str]:
         width = max((len(step.problem) for step in self.steps), default=0)
         named = max((len(step.modules) for step in self.steps), default=0)
         named = max(named, len("module")) + 2 if named else 0
@@ -59,7 +71,7 @@ class Explanation:
                 f"{duration(step.seconds):>8}  {step.share:6.1%}  {gflops}"
             ).rstrip()
         yield f"{duration(self.seconds)} in {len(self.steps)} steps"
-        yield self.memory.line()
+        yield memory.line()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -79,7 +91,9 @@ class Explanation:
         ]
         headings = ("module", "problem", "algorithm", "time", "share", "GFLOP/s")
         title = f"{duration(self.seconds)} in {len(self.steps)} steps"
-        return html_table(title, headings, rows, notes=[self.memory.line()])
+        notes = [] if self.choice is None else list(self.choice.lines())
+        notes += [] if self.memory is None else [self.memory.line()]
+        return html_table(title, headings, rows, notes=notes)
 
 
 def explain(

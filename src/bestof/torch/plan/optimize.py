@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -12,7 +13,9 @@ from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
 from bestof.selection.notice import warn
 from bestof.selection.state.lock import current_lock
+from bestof.torch.engines.table import find_engines
 from bestof.torch.plan.admission import SHAPES, Admission
+from bestof.torch.plan.engine_model import EngineModel
 from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.padding import padding_of
@@ -20,6 +23,7 @@ from bestof.torch.rows.entry_points import load_entry_points
 from bestof.torch.rows.offer import skipped
 
 Memory = int | Literal["eager"] | None
+Engines = Sequence[str] | Literal["installed"] | None
 
 
 def optimize(
@@ -34,6 +38,7 @@ def optimize(
     check_weights: bool = False,
     shapes: int = SHAPES,
     lengths: Lengths | None = None,
+    engines: Engines = None,
 ) -> OptimizedModel:
     """Return a module that computes what `model` does, for inference on the CPU, as a fused plan.
 
@@ -59,6 +64,11 @@ def optimize(
     bits.
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
     changed.
+    engines: measure whole engines beside the plan, each in a process of its own, and let the
+    fastest answer: "installed" for all, or a list of "plan", "eager", "torch.compile",
+    "torch.compile max-autotune", "openvino", "onnxruntime", "zentorch". The choice is made for each
+    shape of the example and of `plan.prepare`, and kept in the store; `plan.explain()` tells it.
+    None: the plan answers.
 
     The outputs for the example inputs are compared with the model's before the plan is returned. If
     these tell little, as NaN does, the outputs for other numbers are compared as well.
@@ -70,7 +80,11 @@ def optimize(
     load_entry_points()
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
-    plan = OptimizedModel(model, accuracy, check_weights)
+    if engines is None:
+        plan = OptimizedModel(model, accuracy, check_weights)
+    else:
+        _check_measurable(accuracy, tune, memory)
+        plan = EngineModel(model, accuracy, check_weights, find_engines(engines))
     plan.pure, plan.tunes, plan.memory = pure, tune, memory
     # A joined product copies weights that a limit may leave in the model's own memory.
     plan.joins = memory is None
@@ -78,7 +92,7 @@ def optimize(
     plan.check_unchanged(model)
     _tell_skipped(model, accuracy)
     if lengths is None:
-        plan.fix(*pytree.tree_flatten((args, kwargs)))
+        plan.fix_all([pytree.tree_flatten((args, kwargs))])
     else:
         plan.pad(padding_of(model, lengths, args, kwargs), args, kwargs)
     return plan
@@ -134,6 +148,25 @@ def _check_arguments(
     if not isinstance(shapes, int) or isinstance(shapes, bool) or shapes < 1:
         raise InvalidArgument(
             f"optimize: shapes: expected a whole number of at least 1; got {shapes!r}"
+        )
+
+
+def _check_measurable(accuracy: Accuracy, tune: bool, memory: object) -> None:
+    """Raise InvalidArgument for arguments that do not go with engines."""
+    if accuracy == "exact":
+        raise InvalidArgument(
+            "optimize: engines have other bits than the model; choose the accuracy 'float32' or "
+            "'relaxed', or leave engines out"
+        )
+    if not tune or memory is not None:
+        raise InvalidArgument(
+            "optimize: engines are compared by their measured times: leave out tune=False and "
+            "memory, or engines"
+        )
+    if current_lock() is not None:
+        raise InvalidArgument(
+            "optimize: engines are compared by their measured times, and a locked run measures "
+            "nothing; leave engines out"
         )
 
 

@@ -77,7 +77,7 @@ class OptimizedModel(nn.Module):
         self._twins = Twins()
         self._programs: OrderedDict[tuple[Hashable, ...], Planned] = OrderedDict()
         self._fixed: set[Hashable] = set()
-        self._example: Planned | None = None
+        self._example: tuple[list[Any], Any] | None = None
         self._sample: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # if lengths are padded
         self.admission = Admission()
         self._book = ForkLock()  # of the admission; held for a moment only
@@ -136,7 +136,7 @@ class OptimizedModel(nn.Module):
                 if len(self._simple) >= _CALLS:
                     self._simple = {}
                 self._simple[simple] = program, structure
-        _refuse_gradients(inputs)
+        refuse_gradients(inputs)
         program.changed.check(inputs)
         inputs = [
             one.resolve_conj().resolve_neg() if one.is_neg() or one.is_conj() else one
@@ -221,7 +221,7 @@ class OptimizedModel(nn.Module):
         """Pad calls from now on, and plan the arguments of an example, of any length."""
         self.padding, self._sample = padding, (args, kwargs)
         args, kwargs, _ = padding.apply(args, kwargs)
-        self.fix(*pytree.tree_flatten((args, kwargs)))
+        self.fix_all([pytree.tree_flatten((args, kwargs))])
 
     def prepare(self, shapes: Iterable[Any] | None = None) -> OptimizedModel:
         """Plan shapes now, outside of requests; return the plan, which keeps them.
@@ -236,15 +236,14 @@ class OptimizedModel(nn.Module):
         example = self._example
         if example is None:
             raise TorchError("prepare: nothing has been planned yet; call optimize first")
-        wanted = self._all_lengths() if shapes is None else inputs_of(shapes, example)
+        wanted = self._all_lengths() if shapes is None else inputs_of(shapes, *example)
         count = len({self._key(*one) for one in wanted} | self._fixed)
         if count > self.admission.shapes:
             raise InvalidArgument(
                 f"prepare: {count} shapes, those that were given before included, are more than "
                 f"the {self.admission.shapes} that the plan keeps: pass shapes={count} to optimize"
             )
-        for leaves, spec in wanted:
-            self.fix(leaves, spec)
+        self.fix_all(wanted)
         return self
 
     def _all_lengths(self) -> list[tuple[list[Any], Any]]:
@@ -252,6 +251,11 @@ class OptimizedModel(nn.Module):
             raise InvalidArgument("prepare: name shapes: the plan was made without lengths")
         lengths = self.padding.lengths
         return [pytree.tree_flatten(lengths.resized(*self._sample, one)) for one in lengths.planned]
+
+    def fix_all(self, wanted: Sequence[tuple[list[Any], Any]]) -> None:
+        """Call `fix` for each of the inputs."""
+        for leaves, spec in wanted:
+            self.fix(leaves, spec)
 
     def fix(self, leaves: list[Any], spec: Any) -> None:
         """Plan inputs like these, tune and verify the plan, and keep it for good.
@@ -362,7 +366,7 @@ class OptimizedModel(nn.Module):
             if fixed:
                 self._fixed.add(key)
         if fixed and self._example is None:
-            self._example = planned
+            self._example = planned.leaves, planned.spec
         loose = [one for one in self._programs if one not in self._fixed]
         for key in loose[: max(0, len(self._programs) - self.admission.shapes)]:
             self._drop(key)
@@ -462,7 +466,7 @@ class OptimizedModel(nn.Module):
         model = self._original[0]
         if model is None:  # another thread has released the plan since
             return self.forward(*args, **kwargs)
-        _refuse_gradients([leaf for leaf in leaves if isinstance(leaf, Tensor)])
+        refuse_gradients([leaf for leaf in leaves if isinstance(leaf, Tensor)])
         if self._twins.are_new:
             self.check_unchanged(model)
         start = perf_counter()
@@ -569,7 +573,7 @@ class OptimizedModel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
         """Return a plan that shares the model, the weights and the programs."""
-        other = OptimizedModel(None, self.accuracy)
+        other = type(self)(None, self.accuracy)
         other.pure, other.joins = self.pure, self.joins
         other.tunes, other.memory = self.tunes, self.memory
         other.padding, other._sample = self.padding, self._sample
@@ -632,7 +636,7 @@ def _detached(one: Tensor) -> Tensor:
     return one.detach() if one.requires_grad else one
 
 
-def _refuse_gradients(inputs: Sequence[Tensor]) -> None:
+def refuse_gradients(inputs: Sequence[Tensor]) -> None:
     if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
         raise TorchError(
             "optimize: a plan has no backward pass, and an input requires a gradient; call it "

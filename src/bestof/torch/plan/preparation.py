@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument
-from bestof.torch.plan.run.program import Planned
 
 _EXPECTED = (
     "expected a list whose items are shapes such as (8, 3, 224, 224), tuples of shapes if the "
@@ -18,24 +17,25 @@ _EXPECTED = (
 )
 
 
-def inputs_of(shapes: object, example: Planned) -> list[tuple[list[Any], Any]]:
+def inputs_of(shapes: object, example: list[Any], spec: Any) -> list[tuple[list[Any], Any]]:
     """Return the flattened inputs, and how they nest, of each item that `prepare` is given.
 
-    A shape stands for the example's arguments with a tensor of this shape. Floating-point numbers
-    are normal, others 0. InvalidArgument for anything else.
+    example, spec: the flattened arguments of an example, and how they nest. A shape stands for
+    these arguments with a tensor of this shape. Floating-point numbers are normal, others 0.
+    InvalidArgument for anything else.
     """
     if isinstance(shapes, Tensor) or not isinstance(shapes, Iterable):
         raise InvalidArgument(f"prepare: {_EXPECTED}; got a {type(shapes).__name__}")
-    return [_inputs(one, example) for one in shapes]
+    return [_inputs(one, example, spec) for one in shapes]
 
 
-def _inputs(item: object, example: Planned) -> tuple[list[Any], Any]:
+def _inputs(item: object, example: list[Any], spec: Any) -> tuple[list[Any], Any]:
     if isinstance(item, Tensor):
         item = (item,)
     if not isinstance(item, tuple | list):
         raise InvalidArgument(f"prepare: {_EXPECTED}; got the item {item!r:.80}")
     if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(item)):
-        kwargs = pytree.tree_unflatten(list(example.leaves), example.spec)[1]
+        kwargs = pytree.tree_unflatten(list(example), spec)[1]
         if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(kwargs)):
             raise InvalidArgument(
                 "prepare: the example has tensors among its keyword arguments: give shapes, one "
@@ -43,17 +43,15 @@ def _inputs(item: object, example: Planned) -> tuple[list[Any], Any]:
             )
         return pytree.tree_flatten((tuple(item), kwargs))
     wanted = [item] if _is_shape(item) else list(item)
-    tensors = sum(isinstance(leaf, Tensor) for leaf in example.leaves)
+    tensors = sum(isinstance(leaf, Tensor) for leaf in example)
     if not all(map(_is_shape, wanted)) or len(wanted) != tensors:
         raise InvalidArgument(
             f"prepare: {_EXPECTED}; got the item {item!r:.80}, and the plan takes {tensors} "
             f"tensor{'s' * (tensors != 1)}"
         )
     rest = iter(wanted)
-    leaves = [
-        _made_up(leaf, next(rest)) if isinstance(leaf, Tensor) else leaf for leaf in example.leaves
-    ]
-    return leaves, example.spec
+    leaves = [_made_up(leaf, next(rest)) if isinstance(leaf, Tensor) else leaf for leaf in example]
+    return leaves, spec
 
 
 def _is_shape(item: object) -> bool:

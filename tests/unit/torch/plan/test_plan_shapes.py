@@ -303,7 +303,7 @@ def test_while_one_thread_plans_the_model_answers_others(monkeypatch: pytest.Mon
     monkeypatch.setattr(optimized, "plan_inputs", slow)
     plan._programs.popitem()  # of 9
     for _ in range(PATIENCE - 1):
-        plan.admission.tell(plan._key([rows(9)], plan._example.spec), 1.0)  # type: ignore[union-attr]
+        plan.admission.tell(plan._key([rows(9)], plan._example[1]), 1.0)  # type: ignore[index]
     thread = threading.Thread(target=lambda: plan(rows(9)))
     plan._simple = {}
     thread.start()

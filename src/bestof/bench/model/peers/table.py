@@ -11,16 +11,9 @@ from dataclasses import dataclass
 
 from bestof.bench.model.job import DTYPES, Job
 from bestof.bench.peer import Peer, find_rows
+from bestof.torch.engines.error import FLOAT32, RELAXED
+from bestof.torch.engines.table import ENGINES
 
-# The largest difference from PyTorch's logits, in units of their root mean square. Peers that sum
-# in another order, or use Winograd's algorithms, differ by 1e-5 to 1e-4 in float32 networks of up
-# to 150 layers. A wrong border, a lost bias or bfloat16 inside shows at 1e-2.
-FLOAT32 = 2e-3
-# bfloat16 has 8 bits. Half a unit in the last place is 2^-9, and random errors grow with the square
-# root of the number of layers. A network that magnifies errors may lose 1.5 times what PyTorch's
-# own autocast loses: a ResNet50 of random weights loses 0.12 by autocast and 0.10 by bestof.
-RELAXED = 5e-2
-OVER_AUTOCAST = 1.5
 # TF32 rounds operands to 11 bits.
 TF32 = 1e-2
 
@@ -76,6 +69,30 @@ def _static(name: str, row: str, words: str, colour: str) -> ModelPeer:
     )
 
 
+def _engine(
+    name: str,
+    engine: str,
+    label: str,
+    colour: str,
+    *,
+    trains: bool = False,
+    dtypes: tuple[str, ...] = DTYPES,
+) -> ModelPeer:
+    """Return the peer that is an engine of `optimize(..., engines=)`, too."""
+    (row,) = (one for one in ENGINES if one.name == engine)
+    return ModelPeer(
+        name,
+        f"{_HERE}.{'compiled' if trains else 'engine'}",
+        label,
+        colour,
+        row.needs,
+        options={"engine": engine},
+        trains=trains,
+        devices=_ANYWHERE if trains else ("cpu",),
+        dtypes=dtypes,
+    )
+
+
 # One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for
 # bestof.
 PEERS = (
@@ -96,35 +113,17 @@ PEERS = (
         trains=True,
         devices=_ANYWHERE,
     ),
-    ModelPeer(
-        "compile", f"{_HERE}.compiled", "torch.compile", "#5f7a99", trains=True, devices=_ANYWHERE
-    ),
-    ModelPeer(
+    _engine("compile", "torch.compile", "torch.compile", "#5f7a99", trains=True),
+    _engine(
         "compile-max",
-        f"{_HERE}.compiled",
+        "torch.compile max-autotune",
         "torch.compile, max-autotune",
         "#3d5673",
-        options={"mode": "max-autotune"},
         trains=True,
-        devices=_ANYWHERE,
     ),
-    ModelPeer(
-        "zentorch",
-        f"{_HERE}.compiled",
-        "zentorch",
-        "#4f8f8b",
-        ("zentorch",),
-        options={"backend": "zentorch"},
-    ),
-    ModelPeer("openvino", f"{_HERE}.openvino", "OpenVINO", "#3b6fb6", ("openvino",)),
-    ModelPeer(
-        "onnxruntime",
-        f"{_HERE}.onnxruntime",
-        "ONNX Runtime",
-        "#5aa9c7",
-        ("onnx", "onnxscript", "onnxruntime"),
-        dtypes=_FLOAT32,
-    ),
+    _engine("zentorch", "zentorch", "zentorch", "#4f8f8b"),
+    _engine("openvino", "openvino", "OpenVINO", "#3b6fb6"),
+    _engine("onnxruntime", "onnxruntime", "ONNX Runtime", "#5aa9c7", dtypes=_FLOAT32),
     ModelPeer("ncnn", f"{_HERE}.ncnn", "ncnn", "#6a5fa8", ("ncnn", "pnnx"), dtypes=_FLOAT32),
     ModelPeer(
         "enable",

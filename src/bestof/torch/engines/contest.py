@@ -1,0 +1,203 @@
+"""Measures the engines of a model, each in its own process, in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bestof.accuracy import Accuracy
+from bestof.errors import BenchError
+from bestof.torch.engines.choice import EngineResult
+from bestof.torch.engines.engine import Engine
+from bestof.torch.engines.error import allowed_error
+from bestof.torch.engines.table import PLAN, find_engines
+from bestof.torch.engines.travel import Inputs, send
+from bestof.worker.process import WorkerProcess
+
+PATIENCE = 60.0
+"""An engine that takes more seconds than this until it is ready is out."""
+
+_START_PATIENCE = 120.0  # seconds until PyTorch is imported and the model is read
+(_EAGER,) = find_engines(["eager"])
+_ROUNDS = 6
+_SECONDS = 0.2
+_LEAST_ROUNDS, _HOPELESS = 3, 2.0  # after so many rounds, an engine so many times as slow stops
+
+
+@dataclass(slots=True)
+class _Contestant:
+    """One engine during a contest: its process, why it failed, and its results by the inputs."""
+
+    engine: Engine
+    process: WorkerProcess
+    failed: str | None = None
+    reasons: dict[int, str] = field(default_factory=dict)
+    samples: dict[int, list[float]] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)
+    builds: dict[int, float] = field(default_factory=dict)
+
+    def ask(self, order: str, place: int, until: float, **arguments: Any) -> Any:
+        """Return the answer to an order, or None if the engine fails for these inputs."""
+        if self.is_out(place):
+            return None
+        self.tell(order, place, **arguments)
+        return self.answer(order, place, until)
+
+    def tell(self, order: str, place: int, **arguments: Any) -> None:
+        try:
+            self.process.send(order, place=place, **arguments)
+        except BenchError as error:
+            self.failed = str(error)
+
+    def answer(self, order: str, place: int, until: float) -> Any:
+        """Return the answer to an order that was told. A process that ended is out for good."""
+        if self.failed is not None:
+            return None
+        try:
+            return self.process.receive(order, max(0.0, until - monotonic()))
+        except BenchError as error:
+            if self.process.is_alive():
+                self.reasons[place] = str(error)
+            else:
+                self.failed = str(error)
+            return None
+
+    def is_out(self, place: int) -> bool:
+        return self.failed is not None or place in self.reasons
+
+    def reason(self, place: int) -> str | None:
+        return self.reasons.get(place, self.failed)
+
+    def result(self, place: int) -> EngineResult:
+        return EngineResult(
+            self.engine.name,
+            self.engine.version,
+            tuple(self.samples.get(place, ())),
+            self.errors.get(place),
+            self.reason(place),
+            self.builds.get(place),
+        )
+
+
+def measure(
+    model: nn.Module, inputs: Sequence[Inputs], engines: Sequence[Engine], accuracy: Accuracy
+) -> list[tuple[EngineResult, ...]]:
+    """Return the results of the engines for each of the inputs.
+
+    TorchError if the model cannot be sent to other processes, or does not run there.
+    """
+    halves = any(
+        one.dtype in (torch.bfloat16, torch.float16)
+        for one in (*model.parameters(), *(leaf for leaves, _ in inputs for leaf in leaves))
+        if isinstance(one, Tensor)
+    )
+    with TemporaryDirectory(prefix="bestof-") as folder, ExitStack() as stack:
+        send(model, inputs, Path(folder))
+        contestants = [
+            _Contestant(one, stack.enter_context(_started(one, folder, accuracy)))
+            for one in engines
+        ]
+        judge = _Contestant(_EAGER, stack.enter_context(_started(_EAGER, folder, accuracy)))
+        for one in (*contestants, judge):
+            one.tell("start", 0)
+        until = monotonic() + _START_PATIENCE
+        for one in (*contestants, judge):
+            one.answer("start", 0, until)
+        for place in range(len(inputs)):
+            _prepare(contestants, judge, place, Path(folder), accuracy, halves)
+        judge.process.close()
+        for place in range(len(inputs)):
+            _time(contestants, place)
+        return [tuple(one.result(place) for one in contestants) for place in range(len(inputs))]
+
+
+def _started(engine: Engine, folder: str, accuracy: Accuracy) -> WorkerProcess:
+    threads = torch.get_num_threads()
+    job = {
+        "engine": engine.name,
+        "module": engine.module,
+        "options": dict(engine.options),
+        "folder": folder,
+        "threads": threads,
+        "accuracy": accuracy,
+        "path": sys.path,
+        "parent": os.getpid(),
+    }
+    # The plan keeps its choices where the caller's process will look for them.
+    store = os.environ.get("BESTOF_STORE", "")
+    environment = {"BESTOF": "off", "BESTOF_STORE": store}
+    return WorkerProcess("bestof.torch.engines.worker", json.dumps(job), threads, environment)
+
+
+def _prepare(
+    contestants: Sequence[_Contestant],
+    judge: _Contestant,
+    place: int,
+    folder: Path,
+    accuracy: Accuracy,
+    halves: bool,
+) -> None:
+    """Build the engines for some inputs, and compare their outputs with the model in float64.
+
+    Those that time nothing are built at the same time; each of the others alone.
+    """
+    until = monotonic() + PATIENCE
+    file = str(folder / f"expected-{place}.pt")
+    judge.tell("expect", place, file=file)
+    together = [one for one in contestants if not one.engine.times and not one.is_out(place)]
+    for one in together:
+        one.tell("build", place)
+    facts = judge.answer("expect", place, until)
+    for one in contestants:
+        if one in together:
+            seconds = one.answer("build", place, until)
+        else:
+            seconds = one.ask("build", place, monotonic() + PATIENCE)
+        if seconds is None:
+            continue
+        one.builds[place] = seconds
+        if facts is None:
+            one.reasons[place] = f"PyTorch's own outputs are missing: {judge.reason(place)}"
+        elif facts["reason"] is not None and one.engine.name != PLAN:
+            one.reasons[place] = f"it cannot be compared: {facts['reason']}"
+        elif facts["reason"] is None:
+            allowed = allowed_error(accuracy, facts["eager"], facts["rounded"], halves)
+            _compare(one, place, file, allowed)
+
+
+def _compare(one: _Contestant, place: int, file: str, allowed: float) -> None:
+    error = one.ask("error", place, monotonic() + PATIENCE, file=file)
+    if error is None:
+        return
+    one.errors[place] = error
+    if not error <= allowed:
+        one.reasons[place] = (
+            f"wrong by {error:.1e} of the outputs' root mean square ({allowed:.0e} allowed)"
+        )
+
+
+def _time(contestants: Sequence[_Contestant], place: int) -> None:
+    """Let the engines call in turn, in rounds. One that is far slower stops early."""
+    running = [one for one in contestants if not one.is_out(place)]
+    for number in range(_ROUNDS):
+        # Rotated: an engine starts with the caches and the clock rate of the previous one.
+        first = number % max(1, len(running))
+        for one in running[first:] + running[:first]:
+            seconds = one.ask("time", place, monotonic() + PATIENCE, seconds=_SECONDS)
+            if seconds is not None:
+                one.samples.setdefault(place, []).append(seconds)
+        running = [one for one in running if not one.is_out(place)]
+        fastest = min((min(one.samples[place]) for one in running), default=0.0)
+        if number + 1 >= _LEAST_ROUNDS:
+            running = [one for one in running if min(one.samples[place]) <= _HOPELESS * fastest]

@@ -1,0 +1,58 @@
+"""An engine: one way to run a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any
+
+from torch import Tensor
+
+from bestof.distribution import VERSION
+
+Call = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""Runs a model on the tensors of its inputs, and returns those of its outputs."""
+
+
+_OWN = f"bestof {VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One row of the table of engines.
+
+    `module` has `build(flat, tensors, threads, accuracy, **options)`, which returns a `Call` for
+    inputs like `tensors`; see `flat.py`. It is imported where the engine is built. An engine is
+    missing if one of the modules in `needs` cannot be imported. `times`: it makes choices by timing
+    while it is built, so nothing else may run then.
+    """
+
+    name: str
+    module: str
+    needs: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    times: bool = False
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The modules in `needs` that cannot be imported here."""
+        return tuple(name for name in self.needs if find_spec(name) is None)
+
+    @property
+    def version(self) -> str:
+        """The versions that the speed of the engine depends on. Evidence for others is not used."""
+        return ", ".join([f"{one} {_version(one)}" for one in ("torch", *self.needs)] + [_OWN])
+
+    def build(self, *arguments: Any) -> Call:
+        """Return what the engine makes of `arguments`: those of `build` of its module."""
+        call: Call = import_module(self.module).build(*arguments, **self.options)
+        return call
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a distribution of another name, or none
+        return str(getattr(import_module(package), "__version__", "unknown"))
