@@ -17,6 +17,10 @@ from typing import IO, Any
 from bestof.errors import BenchError
 
 
+class OutOfPatience(BenchError):
+    """A worker did not answer in time. Its process was ended."""
+
+
 class WorkerProcess:
     """A running peer: a process of its own with a fixed number of threads.
 
@@ -88,7 +92,7 @@ class WorkerProcess:
         if line is None:
             self._process.kill()
             self._process.wait()
-            raise BenchError(f"{order} took longer than {patience:.0f} s")
+            raise OutOfPatience(f"{order} took longer than {patience:.0f} s")
         if not line:
             raise BenchError(self._ended())
         answer = json.loads(line)

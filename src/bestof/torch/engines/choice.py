@@ -16,7 +16,7 @@ _MARGIN = 1.02
 class EngineResult:
     """What was measured of one engine.
 
-    samples: the median seconds of a call in each round. error: the largest difference from the
+    samples: the least seconds of a call in each round. error: the largest difference from the
     model in float64, over the root mean square; None if it comes from the store. reason: why the
     engine is out, or None. build: the seconds until it was ready.
     """
@@ -30,7 +30,7 @@ class EngineResult:
 
     @property
     def seconds(self) -> float | None:
-        """The least of the rounds; None for an engine that is out."""
+        """The least of all rounds; None for an engine that is out."""
         return min(self.samples) if self.samples and self.reason is None else None
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,10 +24,10 @@ from bestof.torch.engines.engine import Engine
 from bestof.torch.engines.error import allowed_error
 from bestof.torch.engines.table import PLAN, find_engines
 from bestof.torch.engines.travel import Inputs, send
-from bestof.worker.process import WorkerProcess
+from bestof.worker.process import OutOfPatience, WorkerProcess
 
 PATIENCE = 60.0
-"""An engine that takes more seconds than this until it is ready is out."""
+"""Seconds until all engines are built for some inputs: one that is not ready by then is out."""
 
 _START_PATIENCE = 120.0  # seconds until PyTorch is imported and the model is read
 (_EAGER,) = find_engines(["eager"])
@@ -67,10 +68,12 @@ class _Contestant:
         try:
             return self.process.receive(order, max(0.0, until - monotonic()))
         except BenchError as error:
+            is_late = order == "build" and isinstance(error, OutOfPatience)
+            reason = _late() if is_late else str(error)
             if self.process.is_alive():
-                self.reasons[place] = str(error)
+                self.reasons[place] = reason
             else:
-                self.failed = str(error)
+                self.failed = reason
             return None
 
     def is_out(self, place: int) -> bool:
@@ -136,7 +139,7 @@ def _started(engine: Engine, folder: str, accuracy: Accuracy) -> WorkerProcess:
     }
     # The plan keeps its choices where the caller's process will look for them.
     store = os.environ.get("BESTOF_STORE", "")
-    environment = {"BESTOF": "off", "BESTOF_STORE": store}
+    environment = {"BESTOF": "off", "BESTOF_STORE": store, "PYTHONSAFEPATH": "1"}
     return WorkerProcess("bestof.torch.engines.worker", json.dumps(job), threads, environment)
 
 
@@ -150,30 +153,42 @@ def _prepare(
 ) -> None:
     """Build the engines for some inputs, and compare their outputs with the model in float64.
 
-    Those that time nothing are built at the same time; each of the others alone.
+    Those in neighbouring rows are built at the same time, unless they are to be built alone.
     """
-    until = monotonic() + PATIENCE
     file = str(folder / f"expected-{place}.pt")
-    judge.tell("expect", place, file=file)
-    together = [one for one in contestants if not one.engine.times and not one.is_out(place)]
-    for one in together:
-        one.tell("build", place)
-    facts = judge.answer("expect", place, until)
-    for one in contestants:
-        if one in together:
-            seconds = one.answer("build", place, until)
-        else:
-            seconds = one.ask("build", place, monotonic() + PATIENCE)
-        if seconds is None:
-            continue
-        one.builds[place] = seconds
-        if facts is None:
-            one.reasons[place] = f"PyTorch's own outputs are missing: {judge.reason(place)}"
-        elif facts["reason"] is not None and one.engine.name != PLAN:
-            one.reasons[place] = f"it cannot be compared: {facts['reason']}"
-        elif facts["reason"] is None:
-            allowed = allowed_error(accuracy, facts["eager"], facts["rounded"], halves)
+    facts = judge.ask("expect", place, monotonic() + PATIENCE, file=file)
+    reason = judge.reason(place) if facts is None else facts["reason"]
+    if reason is not None:
+        for one in contestants:
+            if one.engine.name != PLAN:
+                one.reasons[place] = f"it cannot be compared: {reason}"
+    until = monotonic() + PATIENCE
+    for alone, group in groupby(contestants, lambda one: one.engine.alone):
+        built = [one for one in group if not one.is_out(place)]
+        for batch in ([one] for one in built) if alone else (built,):
+            _build(batch, place, until)
+    if facts is not None and reason is None:
+        allowed = allowed_error(accuracy, facts["eager"], facts["rounded"], halves)
+        for one in contestants:
             _compare(one, place, file, allowed)
+
+
+def _build(contestants: Sequence[_Contestant], place: int, until: float) -> None:
+    """Build engines at the same time."""
+    for one in contestants:
+        if monotonic() < until:
+            one.tell("build", place)
+        else:
+            one.reasons[place] = _late()
+    for one in contestants:
+        if not one.is_out(place):
+            seconds = one.answer("build", place, until)
+            if seconds is not None:
+                one.builds[place] = seconds
+
+
+def _late() -> str:
+    return f"it was not ready when the {PATIENCE:.0f} s for all engines had passed"
 
 
 def _compare(one: _Contestant, place: int, file: str, allowed: float) -> None:

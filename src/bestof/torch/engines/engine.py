@@ -25,15 +25,15 @@ class Engine:
 
     `module` has `build(flat, tensors, threads, accuracy, **options)`, which returns a `Call` for
     inputs like `tensors`; see `flat.py`. It is imported where the engine is built. An engine is
-    missing if one of the modules in `needs` cannot be imported. `times`: it makes choices by timing
-    while it is built, so nothing else may run then.
+    missing if one of the modules in `needs` cannot be imported. `alone`: it is built while no other
+    engine is, because it times what it chooses from, or keeps all cores busy.
     """
 
     name: str
     module: str
     needs: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    times: bool = False
+    alone: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import json
 import sys
 from math import isfinite
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -80,9 +79,10 @@ class EngineWorker:
         return error_of(self._calls[place](self._models[place][1]), torch.load(file))
 
     def time(self, place: int, seconds: float) -> float:
-        """Call for some seconds, three times at least; return the median seconds of a call.
+        """Call for some seconds, three times at least; return the least seconds of a call.
 
-        One call before these is not timed: another process has used the caches.
+        Other programs on the machine disturb medians, and those of the plan most. One call before
+        these is not timed: another process has used the caches.
         """
         call, tensors = self._calls[place], self._models[place][1]
         call(tensors)
@@ -91,7 +91,7 @@ class EngineWorker:
             started = perf_counter()
             call(tensors)
             taken.append(perf_counter() - started)
-        return median(taken)
+        return min(taken)
 
     def _exact(self, place: int) -> list[Tensor]:
         """Return the outputs in float64; in the model's own type if it does not run in float64."""
