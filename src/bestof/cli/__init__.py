@@ -36,6 +36,9 @@ COMMANDS = (
     Command("project", "bestof.cli.project", "show how fast a profiled step could be"),
     Command("compare", "bestof.cli.compare", "show what differs between two profiles"),
     Command("doctor", "bestof.cli.doctor", "find the traps that slow this machine or a program"),
+    Command(
+        "serve-check", "bestof.cli.serve_check", "show which installed engine runs a model fastest"
+    ),
     Command("bench", "bestof.cli.bench", "measure this machine"),
     Command("completion", "bestof.cli.completion", "complete commands in bash, zsh or fish"),
 )
