@@ -17,6 +17,7 @@ from bestof.torch.ops.convolution.conv3d import Conv3d
 from bestof.torch.ops.convolution.conv3d_input_gradient import Conv3dInputGradient
 from bestof.torch.ops.convolution.conv3d_weight_gradient import Conv3dWeightGradient
 from bestof.torch.ops.convolution.passes import PASSES
+from bestof.torch.ops.loss.focal_loss import FocalLoss
 from bestof.torch.ops.norm.frozen_norm import FrozenNorm
 from bestof.torch.ops.norm.frozen_norm_backward import FrozenNormBackward
 from bestof.torch.ops.norm.group_norm_backward import GroupNormBackward
@@ -55,6 +56,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Rotary(),
     FrozenNorm(),
     FrozenNormBackward(),
+    FocalLoss(),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+import bestof
 import bestof.torch as bt
-from bestof.torch.functional import focal_loss as module
+from bestof import kernels
+from bestof.errors import BestofWarning
+from bestof.selection.policies.fixed import Fixed
+from bestof.torch.functional import focal_loss
+from bestof.torch.ops import table
+from bestof.torch.ops.loss import focal_loss as operation
+from bestof.torch.ops.loss.focal_formula import formula
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 2.5)
 TINY = float(np.finfo(np.float32).tiny)
@@ -71,20 +79,23 @@ def close(got: Tensor, wanted: Any, bound: Any) -> None:
 
 
 def loss_by(name: str) -> Callable[..., Tensor]:
-    return bt.sigmoid_focal_loss if name == "public" else module._formula
+    return bt.sigmoid_focal_loss if name == "public" else formula
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls of the kernel."""
+    """The calls of the kernel, which is chosen. No loss is large: each calls the kernel once."""
+    for module in focal_loss, operation:
+        monkeypatch.setattr(module, "COMPARED", 1 << 20)
+    bestof.use_policy(Fixed("native"))
     seen: list[Any] = []
-    kernel = module.focal_loss
+    kernel = kernels.focal_loss
 
     def counted(*args: Any, **named: Any) -> Any:
         seen.append(named)
         return kernel(*args, **named)
 
-    monkeypatch.setattr(module, "focal_loss", counted)
+    monkeypatch.setattr(kernels, "focal_loss", counted)
     return seen
 
 
@@ -316,3 +327,98 @@ def test_bad_arguments_are_named(
 ) -> None:
     with pytest.raises(error, match=message):
         bt.sigmoid_focal_loss(**{"inputs": torch.ones(2), "targets": torch.ones(2), **change})
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of logits that trials compute: fewer than those of `operands`."""
+    for module in focal_loss, operation:
+        monkeypatch.setattr(module, "COMPARED", 1024)
+    return 1024
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_pytorchs_row_against_long_double(reduction: str) -> None:
+    bestof.use_policy(Fixed("as is"))
+    x, y = operands("mixed")
+    loss = bt.sigmoid_focal_loss(x, y, reduction=reduction)
+    loss.sum().backward()
+    _, slope, size = oracle(x, y, 0.25, 2)
+    by = 1 / x.numel() if reduction == "mean" else 1.0
+    close(x.grad, slope * by, (relative(torch.float32, 2, x) + 2.0**-23) * size * by + FLUSHED)
+    with torch.inference_mode():
+        assert torch.equal(bt.sigmoid_focal_loss(x, y, reduction=reduction), loss)
+
+
+def test_summary_and_configuration_know_the_loss() -> None:
+    bestof.use_policy(Fixed("native"))
+    bt.enable()
+    x, y = operands("mixed")
+    bt.sigmoid_focal_loss(x, y, reduction="sum").backward()
+    found = {one.name: (one.chosen, one.calls) for one in bt.summary().passes}
+    assert found == {"focal loss": ("native", 1)}
+    bt.enable({"kernel": {"without": ["focal loss"]}})
+    assert torch.equal(bt.sigmoid_focal_loss(x, y), formula(x, y, 0.25, 2, "none"))
+
+
+def rows_with(monkeypatch: pytest.MonkeyPatch, native: Callable[..., Any]) -> dict[str, list[int]]:
+    """Put a function in the place of the kernel; return how many logits each row computes."""
+    found = table.named("focal loss", "test")
+    seen: dict[str, list[int]] = {}
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def row(original: None, problem: Any, x: Tensor, targets: Tensor) -> Any:
+            seen.setdefault(name, []).append(x.numel())
+            return function(original, problem, x, targets)
+
+        return row
+
+    first, second = found.rows
+    rows = (
+        replace(first, function=counted("as is", first.function)),
+        replace(second, function=counted("native", native)),
+    )
+    monkeypatch.setattr(found, "rows", rows)
+    return seen
+
+
+def test_a_wrong_kernel_never_answers_once_it_was_compared(
+    monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    def wrong(*arguments: Any) -> Any:
+        loss, gradient = operation.native(*arguments)
+        return loss, gradient * 1.01
+
+    seen = rows_with(monkeypatch, wrong)
+    bestof.use_policy(Fixed("native"))
+    x, y = operands("mixed")
+    with pytest.warns(BestofWarning, match="'native' was disqualified: wrong result"):
+        bt.sigmoid_focal_loss(x, y, reduction="sum").backward()
+    _, slope, size = oracle(x, y, 0.25, 2)
+    close(x.grad, slope, relative(torch.float32, 2, x) * size + FLUSHED)
+    assert seen["native"] == [large]
+
+
+def test_trials_of_large_losses_compute_a_part(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+    seen = rows_with(monkeypatch, operation.native)
+    bestof.use_policy(Fixed("native"))
+    for count in range(40):
+        x, y = (one.detach().flatten()[count:] for one in operands("mixed"))
+        bt.sigmoid_focal_loss(x.requires_grad_(), y, reduction="sum").backward()
+    assert seen["as is"] == [large]  # once: another size is no other problem
+    assert seen["native"] == [large, *(4641 - count for count in range(40))]
+
+
+@pytest.mark.parametrize("name", ["as is", "native"])
+def test_hooks_on_kept_tensors_see_the_same_whichever_row_runs(name: str) -> None:
+    bestof.use_policy(Fixed(name))
+    x, y = operands("mixed")
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        bt.sigmoid_focal_loss(x, y, reduction="sum").backward()
+    assert [one.data_ptr() for one in packed] == [x.data_ptr(), y.data_ptr()]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bestof.torch as bt
-from bestof.torch.functional import reused_memory as module
-from bestof.torch.functional.reused_memory import ReusedMemory
+from bestof.torch.ops.loss import reused_memory as module
+from bestof.torch.ops.loss.reused_memory import ReusedMemory
 
 LIKE = torch.empty(3, 50)
 
