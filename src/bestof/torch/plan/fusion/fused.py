@@ -6,6 +6,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.fusion.composites import unite
+from bestof.torch.plan.fusion.frozen_norm import unite_frozen_norms
 from bestof.torch.plan.fusion.joining import join_products
 from bestof.torch.plan.fusion.left_out import is_left_to_pytorch
 from bestof.torch.plan.fusion.parts import take_parts
@@ -38,6 +39,7 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
     take_parts(graph)
     merge_repeats(graph)
     unite(graph)
+    unite_frozen_norms(graph)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         recognise = RECOGNISERS.get(node.target) if node.op == "call_function" else None
