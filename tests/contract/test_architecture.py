@@ -4,6 +4,7 @@ imports."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -116,3 +117,25 @@ print("bestof.selection.store.sqlite" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "True"]
+
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("room", ["", "selection", "torch", "torch/plan", "profile"])
+def test_the_guide_shows_every_folder(room: str) -> None:
+    names = [path.parent.name for path in (SOURCE / room).glob("*/__init__.py")]
+    assert names
+    before = "" if room else "src/bestof/"
+    assert [name for name in names if f"`{before}{name}/`" not in GUIDE] == []
+
+
+def test_the_guide_shows_no_folder_that_is_gone() -> None:
+    shown = {one for one in re.findall(r"`([a-z_/]+/)`", GUIDE) if not one.startswith("dist")}
+    roots = [ROOT / name for name in ("src", "tests", "native", "docs", "benchmarks")]
+    folders = [
+        f"/{path.relative_to(ROOT)}/" for root in roots for path in [root, *root.rglob("*/")]
+    ]
+    assert len(shown) > 50
+    assert [one for one in shown if not any(each.endswith(f"/{one}") for each in folders)] == []
