@@ -11,7 +11,6 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
-from bestof.selection.notice import warn
 from bestof.selection.state.lock import current_lock
 from bestof.torch.engines.table import find_engines
 from bestof.torch.plan.admission import SHAPES, Admission
@@ -20,7 +19,6 @@ from bestof.torch.plan.lengths import Lengths
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.padding import padding_of
 from bestof.torch.rows.entry_points import load_entry_points
-from bestof.torch.rows.offer import skipped
 
 Memory = int | Literal["eager"] | None
 Engines = Sequence[str] | Literal["installed"] | None
@@ -90,7 +88,6 @@ def optimize(
     plan.joins = memory is None
     plan.admission = Admission(shapes if accuracy != "exact" else 2 * shapes)
     plan.check_unchanged(model)
-    _tell_skipped(model, accuracy)
     if lengths is None:
         plan.fix_all([pytree.tree_flatten((args, kwargs))])
     else:
@@ -167,19 +164,6 @@ def _check_measurable(accuracy: Accuracy, tune: bool, memory: object) -> None:
         raise InvalidArgument(
             "optimize: engines are compared by their measured times, and a locked run measures "
             "nothing; leave engines out"
-        )
-
-
-def _tell_skipped(model: nn.Module, accuracy: Accuracy) -> None:
-    """Warn if the configuration leaves modules to PyTorch that a plan will compute."""
-    names = skipped(name for name, _ in model.named_modules())
-    if names and accuracy != "exact":
-        more = f", and {len(names) - 1} more" if len(names) > 1 else ""
-        warn(
-            f"optimize: kernel.skip_modules leaves {names[0]!r}{more} of {type(model).__name__} to "
-            "PyTorch, but a plan joins the operators of all modules, and computes these, too; "
-            "optimise the parts of the model around them, or pass accuracy='exact', which runs "
-            "PyTorch's own operators"
         )
 
 

@@ -18,6 +18,7 @@ from bestof.torch.plan.operations.rewriter import Weights
 from bestof.torch.plan.run.plan_bytes import model_bytes, peak_of_values
 from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.mutation import AliasedMutation, refuse_state, remove_mutation
+from bestof.torch.plan.trace.skipped_modules import tell_unmarked
 from bestof.torch.plan.trace.traced import Trace, trace, without_mutation
 from bestof.torch.plan.trace.updates import update_in_place
 
@@ -43,6 +44,8 @@ def plan_inputs(
     """
     traced = trace(model, leaves, spec, known, grad)
     _refuse_unknown_shapes(traced.graph.graph, model)
+    if accuracy != "exact":
+        tell_unmarked(traced.graph.graph, model)
     eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
     traced = _without_changes(traced, model, leaves, spec, pure, grad)
     refuse_state(traced.graph.graph)

@@ -346,22 +346,6 @@ def test_a_used_up_budget_does_not_hold_optimize_back(monkeypatch: pytest.Monkey
     assert Defaults.budget.lost == 1e9
 
 
-def test_modules_that_a_plan_does_not_skip_are_told() -> None:
-    model, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).eval(), torch.randn(2, 6)
-    try:
-        bt.enable({"kernel": {"skip_modules": ["[02]"]}})
-        with pytest.warns(BestofWarning, match="skip_modules leaves '0', and 1 more of Sequential"):
-            bt.optimize(model, x)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", BestofWarning)
-            bt.optimize(model, x, accuracy="exact")
-            bt.optimize(nn.Linear(6, 5).eval(), x)
-            bt.enable()
-            bt.optimize(model, x)
-    finally:
-        bt.disable()
-
-
 def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,6 +17,7 @@ from bestof.torch.plan.operations.by_row import (
 )
 from bestof.torch.plan.trace.core_call import by_position, core_call, name_of, recorded
 from bestof.torch.plan.trace.graph import RESHAPING, VIEWING
+from bestof.torch.plan.trace.skipped_modules import is_of_skipped
 from bestof.torch.plan.trace.strides import VIEWS
 
 aten = torch.ops.aten
@@ -31,7 +32,7 @@ def choose_rows(graph: Graph, accuracy: Accuracy) -> None:
     """
     operators = {name for one in table.OPERATIONS for name in one.operators}
     for node in list(graph.nodes):
-        if node.op != "call_function" or "operation" in node.meta:
+        if node.op != "call_function" or "operation" in node.meta or is_of_skipped(node):
             continue
         if node.target in VIEWING or node.target in RESHAPING:
             continue

@@ -8,7 +8,7 @@ from torch.fx import GraphModule, Node
 from bestof.torch.plan.fusion.composites import unite
 from bestof.torch.plan.fusion.frozen_norm import unite_frozen_norms
 from bestof.torch.plan.fusion.joining import join_products
-from bestof.torch.plan.fusion.left_out import is_left_to_pytorch
+from bestof.torch.plan.fusion.left_out import is_left_to_pytorch, skipped_are_hidden
 from bestof.torch.plan.fusion.parts import take_parts
 from bestof.torch.plan.fusion.repeats import merge_repeats
 from bestof.torch.plan.operations.checks import operation_of
@@ -28,6 +28,11 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
     that follow. `weights` holds the layers of earlier shapes, which share weights. joins: whether
     products of the same value may become one, which copies their weights.
     """
+    with skipped_are_hidden(module.graph):
+        _fuse(module, weights, joins)
+
+
+def _fuse(module: GraphModule, weights: Weights, joins: bool) -> None:
     graph, rewriter = module.graph, Rewriter(module, weights)
     for node in list(graph.nodes):
         if node.target in VIEWS:

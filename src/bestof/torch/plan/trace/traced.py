@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
 from torch.nn.modules import activation
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.trace.eager_run import eager_outputs, first_line
+from bestof.torch.plan.trace.skipped_modules import mark_skipped
 from bestof.torch.plan.trace.twin import state_of, twin_of
 from bestof.torch.process.fork_lock import ForkLock
 
@@ -110,6 +112,8 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Tr
     structures: list[Any] = []
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     twin = twin_of(model)
+    if composite:
+        mark_skipped(twin)
     state = list(
         {id(one): one for module in twin.modules() for one in state_of(module).values()}.values()
     )
@@ -127,7 +131,11 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Tr
         structures.append(structure)
         return tuple(outputs)
 
-    with torch.set_grad_enabled(bool(grad)), silent("torch._subclasses.fake_tensor"):
+    with (
+        torch.set_grad_enabled(bool(grad)),
+        silent("torch._subclasses.fake_tensor"),
+        preserve_node_meta(),
+    ):
         tracer = make_fx(
             run, tracing_mode="fake", pre_dispatch=composite, _allow_non_fake_inputs=True
         )
@@ -224,8 +232,10 @@ def without_mutation(traced: Trace) -> Trace:
         node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"
     ]
     with _State.lock, torch.no_grad():
-        functional = torch.func.functionalize(traced.graph, remove="mutations_and_views")
-        with placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode():
+        run = Interpreter(traced.graph).run  # new nodes keep the marks of skipped modules
+        functional = torch.func.functionalize(run, remove="mutations_and_views")
+        fakes = placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode()
+        with fakes, preserve_node_meta():
             tracer = make_fx(functional, tracing_mode="real", _allow_non_fake_inputs=True)
             return Trace(tracer(*placeholders), traced.structure)
 
