@@ -61,6 +61,7 @@ def test_a_pin_keeps_and_shows_the_measurements(program: Program, store: MemoryS
     again = program.selector(TWO, store=store)
     assert again(1) == "a"
     assert [row.trials for row in again.explain(1).alternatives] == [2, 2]
+    assert not again.explain(1).noisy  # b is faster, and no run verifies the order
     again.flush()
     assert store.records() == before
     store.unpin("it")
@@ -246,6 +247,7 @@ def test_an_order_that_does_not_apply_is_warned_of_once(
             "BESTOF_FORCE: expected selector=alternative[,selector=alternative], got 'it'",
         ),
         ("=a", "got '=a'"),
+        ("it=a,it=b", "BESTOF_FORCE: 'it' cannot take both 'a' and 'b'; order one of them"),
         ("it=", "got 'it='"),
     ],
 )

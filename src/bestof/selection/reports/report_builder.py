@@ -221,8 +221,9 @@ def _problem(
     first = next((one.seconds for one in rows if one.name in known), None)
     if first is not None:
         rows = [replace(one, speedup=first / one.seconds) if one.seconds else one for one in rows]
-    # A locked run verifies nothing, and neither does one with the same lock after it.
-    noisy = source != "locked" and is_noisy(tuple(known.values()), decision)
+    # An order is not verified. A locked run verifies nothing, and neither does one after it.
+    is_verified = source not in ("locked", "forced", "pinned")
+    noisy = is_verified and is_noisy(tuple(known.values()), decision)
     return ProblemReport(problem, decision, source, tuple(rows), noisy=noisy)
 
 

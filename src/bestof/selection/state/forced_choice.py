@@ -84,9 +84,9 @@ def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
 def orders() -> list[tuple[str, str]]:
     """Return the orders in BESTOF_FORCE as pairs (selector, alternative).
 
-    Raises InvalidArgument for text of another form.
+    Raises InvalidArgument for text of another form, and for two orders that contradict.
     """
-    found = []
+    found: dict[str, str] = {}
     parts = re.split(r"(?<!\\),", os.environ.get("BESTOF_FORCE", ""))
     for part in filter(None, map(str.strip, parts)):
         words = re.split(r"(?<!\\)=", part, maxsplit=1)
@@ -95,5 +95,9 @@ def orders() -> list[tuple[str, str]]:
             raise InvalidArgument(
                 f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}"
             )
-        found.append((name, alternative))
-    return found
+        if found.setdefault(name, alternative) != alternative:
+            raise InvalidArgument(
+                f"BESTOF_FORCE: {name!r} cannot take both {found[name]!r} and {alternative!r}; "
+                "order one of them"
+            )
+    return list(found.items())
