@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -57,12 +58,13 @@ def check_alternative(
         there are none.
 
     Returns what was checked. Raises AssertionError with all that failed, InvalidArgument for an
-    unknown name.
+    unknown name, and for problems that are no arguments of the operator.
     """
     load_entry_points()
     found = table.named(operation, "check_alternative")
     row = _row_of(found, alternative)
     given = found.examples() if problems is None else problems
+    _check_problems(found, given)
     passed, not_supported, failed = list[str](), list[str](), list[str]()
     for name, arguments in _cases(row, given):
         for threads in (1, 2):
@@ -99,6 +101,28 @@ def _row_of(operation: Operation[Any], alternative: str | Callable[..., Any]) ->
     return operation.row(alternative)
 
 
+def _check_problems(operation: Operation[Any], problems: object) -> None:
+    """Raise InvalidArgument if problems are not the arguments of the operator, by a name."""
+    where = "check_alternative: problems"
+    if not isinstance(problems, Mapping) or not problems:
+        raise InvalidArgument(
+            f"{where}: expected a dict of arguments, such as {{'a small one': (x,)}}; got "
+            f"{problems!r}"
+        )
+    for name, arguments in problems.items():
+        if not isinstance(arguments, tuple | list) or not any(map(_is_number, arguments)):
+            raise InvalidArgument(
+                f"{where}: {name!r}: expected a tuple of arguments with a tensor of floating-point "
+                f"numbers among them; got {type(arguments).__name__}"
+            )
+        try:
+            signature(operation.call).bind(DEFAULT_ACCURACY, *arguments)
+        except TypeError as error:
+            raise InvalidArgument(
+                f"{where}: {name!r}: these are no arguments of {operation.name!r}: {error}"
+            ) from error
+
+
 def _cases(row: Row[Any], problems: Mapping[str, _Arguments]) -> Iterator[tuple[str, _Arguments]]:
     """Yield the names and arguments of all cases: each problem, and variants of the smallest."""
     dtypes = [getattr(torch, one.operands) for one in row.dtypes or (FLOAT32,)]
@@ -127,7 +151,8 @@ def _mapped(arguments: Iterable[Any], change: Callable[[Tensor], Tensor]) -> _Ar
 
 
 def _first_mapped(arguments: _Arguments, change: Callable[[Tensor], Tensor]) -> _Arguments:
-    place = next(k for k, one in enumerate(arguments) if _is_number(one) and one.dim() > 1)
+    numbers = [k for k, one in enumerate(arguments) if _is_number(one)]
+    place = next((k for k in numbers if arguments[k].dim() > 1), numbers[0])
     return (*arguments[:place], change(arguments[place]), *arguments[place + 1 :])
 
 

@@ -172,6 +172,18 @@ def test_it_says_what_there_is_to_check() -> None:
         check_alternative("sillu", right)
     with pytest.raises(InvalidArgument, match=r"'silu' has no row 'nativ'.*did you mean 'native'"):
         check_alternative("silu", "nativ")
+    for problems, told in (
+        ({}, r"problems: expected a dict of arguments, such as .*; got \{\}"),
+        ({"one": X}, r"problems: 'one': expected a tuple of arguments with a tensor .*got Tensor"),
+        ({"one": ()}, "problems: 'one': expected a tuple of arguments with a tensor"),
+        ({"one": (X, 3)}, "'one': these are no arguments of 'silu': too many positional"),
+    ):
+        with pytest.raises(InvalidArgument, match=told):
+            check_alternative("silu", right, problems)  # type: ignore[arg-type]
     bt.register("silu", "mine", right, supports=lambda _: False)
     with pytest.raises(AssertionError, match=r"it supports none of .* cases; pass problems"):
         check_alternative("silu", "mine", SMALL)
+
+
+def test_operands_of_one_dimension_are_checked() -> None:
+    assert "1 thread" in " ".join(check_alternative("silu", right, {"a": (X.flatten(),)}).passed)
