@@ -183,6 +183,31 @@ DEPTHWISE = (
     Case((0, 8, 8, 4), (4, 3, 3, 1), (1, 1), ((1, 1), (1, 1)), (1, 1), 4),
 )
 
+
+def _grouped(extent: int, c: int, inputs: int, kernel: int, stride: int, pad: int) -> Case:
+    one = _square(1, extent, inputs, c, kernel, stride, pad)
+    return replace(one, x_shape=(1, extent, extent, c), groups=c // inputs)
+
+
+# Few channels a group: layers of ResNeXt and RegNet, then every number of channels that shares a
+# vector and some that do not, the last vector not filled; rows of results that end inside a block,
+# alone and in pairs; kernels and strides with code of their own and others; rows longer than the
+# lines that L1 holds; pads that differ or exceed the image, and dilation.
+GROUPED = (
+    _grouped(28, 128, 4, 3, 1, 1),
+    _grouped(14, 160, 16, 3, 1, 1),
+    _grouped(14, 96, 24, 3, 2, 1),
+    *(_grouped(9, 5 * inputs, inputs, 3, 1, 1) for inputs in (2, 3, 4, 8, 12, 16, 17, 32, 40, 64)),
+    *(_grouped(extent, 24, 8, 3, 1, 1) for extent in (1, 2, 7, 8, 15, 22)),
+    *(_grouped(15, 20, 4, kernel, stride, 1) for kernel in (2, 3, 5) for stride in (1, 2, 3)),
+    *(_grouped(11, 38, 19, kernel, stride, 2) for kernel in (2, 3, 5) for stride in (1, 2, 3)),
+    Case((2, 3, 250, 66), (66, 3, 3, 33), (1, 2), ((1, 1), (1, 1)), (1, 1), 2),
+    Case((2, 11, 9, 20), (20, 3, 5, 4), (2, 1), ((2, 0), (5, 3)), (1, 1), 5),
+    Case((1, 3, 4, 18), (18, 5, 5, 9), (1, 1), ((7, 6), (9, 8)), (1, 1), 2),
+    Case((1, 12, 13, 32), (32, 3, 3, 8), (1, 1), ((4, 4), (6, 6)), (4, 6), 4),
+    Case((0, 8, 8, 4), (4, 3, 3, 2), (1, 1), ((1, 1), (1, 1)), (1, 1), 2),
+)
+
 CASES = (
     # Layers of VGG16 and ResNet50, asymmetric kernels of GoogLeNet, depthwise ones of MobileNet.
     _square(1, 56, 64, 64, 3, 1, 1),
@@ -221,6 +246,7 @@ CASES = (
     *FEW_ROWS,
     *OF_ROWS,
     *DEPTHWISE,
+    *GROUPED,
 )
 
 

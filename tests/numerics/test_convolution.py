@@ -180,6 +180,7 @@ EPILOGUE_CASES = (
     CASES[15],
     Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19),
     Case((5, 1, 1, 40), (19, 1, 1, 40)),
+    Case((1, 8, 9, 24), (24, 3, 3, 4), padding=((1, 1), (1, 1)), groups=6),
     # Whole panels (32 results on AVX-512) with a residual: alone, and beside a tail in two groups.
     Case((1, 9, 9, 16), (64, 3, 3, 16), padding=((1, 1), (1, 1))),
     Case((1, 5, 4, 34), (130, 3, 3, 17), padding=((1, 1), (1, 1)), groups=2),
