@@ -16,7 +16,9 @@
 namespace bestof {
 namespace {
 
-long pooled_extent(const char* axis, long extent, long kernel, long stride, long pad) {
+// With `ceil`, the last window may reach beyond the padded axis, if it begins before the end of the
+// axis itself.
+long pooled_extent(const char* axis, long extent, long kernel, long stride, long pad, bool ceil) {
   if (kernel < 1 || stride < 1 || pad < 0 || kernel > 1L << 30 || stride > 1L << 30) {
     refuse("kernel, stride, padding: expected positive, positive and non-negative integers; got " +
            std::to_string(kernel) + ", " + std::to_string(stride) + ", " + std::to_string(pad));
@@ -29,14 +31,16 @@ long pooled_extent(const char* axis, long extent, long kernel, long stride, long
     refuse(std::string("kernel: expected one that fits the padded ") + axis + " of " +
            std::to_string(extent + 2 * pad) + "; got " + std::to_string(kernel));
   }
-  return (extent + 2 * pad - kernel) / stride + 1;
+  const long steps = extent + 2 * pad - kernel;
+  const bool one_more = ceil && steps % stride != 0 && (steps / stride + 1) * stride < extent + pad;
+  return steps / stride + 1 + one_more;
 }
 
-// `numbers`: kernel y, x; stride y, x; padding y, x.
+// `numbers`: kernel y, x; stride y, x; padding y, x; whether extents are rounded up.
 PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
                          bool count_padding, Element element = Element::kFloat32) {
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
-  if (numbers.size() != 6) refuse("numbers: expected 6; got " + std::to_string(numbers.size()));
+  if (numbers.size() != 7) refuse("numbers: expected 7; got " + std::to_string(numbers.size()));
   double elements =
       1.0;  // more than 2^40 are more than any machine holds, and would not stay within 64 bits
   for (long extent : x) {
@@ -60,8 +64,10 @@ PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& nu
   p.maximum = maximum;
   p.count_padding = count_padding;
   p.element = element;
-  p.out_height = pooled_extent("height", p.in_height, p.kernel_height, p.stride_y, p.pad_top);
-  p.out_width = pooled_extent("width", p.in_width, p.kernel_width, p.stride_x, p.pad_left);
+  p.out_height =
+      pooled_extent("height", p.in_height, p.kernel_height, p.stride_y, p.pad_top, numbers[6]);
+  p.out_width =
+      pooled_extent("width", p.in_width, p.kernel_width, p.stride_x, p.pad_left, numbers[6]);
   return p;
 }
 

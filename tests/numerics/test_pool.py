@@ -93,6 +93,20 @@ def test_forward_and_backward(case: Case, kind: str, count_padding: bool) -> Non
     np.testing.assert_allclose(dx, wanted_dx, rtol=0, atol=taps * 6e-8 * 8)
 
 
+@pytest.mark.parametrize("extent", range(4, 11))
+def test_a_last_window_beyond_the_padding(extent: int) -> None:
+    """The last window may reach beyond the padding, and begins before the end of the image."""
+    x = np.random.default_rng(4).standard_normal((2, extent, extent + 1, 17), dtype=np.float32)
+    padded = np.full((2, extent + 9, extent + 10, 17), -np.inf, np.float32)
+    padded[:, 1 : extent + 1, 1 : extent + 2] = x
+    rows, columns = (
+        [place for place in range(0, n + 1, 3) if place < n + 2 - 4 + 3] for n in x.shape[1:3]
+    )
+    wanted = [[padded[:, y : y + 4, x : x + 4].max((1, 2)) for x in columns] for y in rows]
+    y = kernels.pool2d(x, 4, stride=3, padding=1, ceil=True)
+    np.testing.assert_array_equal(y, np.stack(wanted).transpose(2, 0, 1, 3))
+
+
 def test_a_nan_is_a_maximum() -> None:
     x = np.zeros((1, 4, 4, 20), np.float32)
     x[0, 0, 1, 3] = np.nan
@@ -109,6 +123,8 @@ def test_bad_arguments() -> None:
         ("kernel: expected an integer", {"kernel": "two"}),
         ("kernel, stride, padding: expected positive", {"kernel": 2, "stride": 0}),
         ("kind: expected max or average", {"kernel": 2, "kind": "median"}),
+        ("ceil: expected True or False", {"kernel": 2, "ceil": True, "kind": "average"}),
+        ("ceil: expected True or False", {"kernel": 2, "ceil": 1}),
         ("out: expected shape", {"kernel": 2, "out": np.ones((1, 2, 3, 2), np.float32)}),
     ):
         with pytest.raises(KernelError, match=message):
@@ -164,11 +180,11 @@ def test_a_plan_refuses_invalid_poolings() -> None:
 @pytest.mark.parametrize(
     ("shape", "numbers", "said"),
     [
-        ([1, 2], [1, 1, 1, 1, 0, 0], "x: expected 4 dimensions"),
-        ([1, 2, 3, 4, 5], [1, 1, 1, 1, 0, 0], "x: expected 4 dimensions"),
-        ([1, 4, 4, 1], [1, 1, 1, 1, 0], "numbers: expected 6; got 5"),
-        ([1, 4, 4, 1], [1, 1, 1, 1, 0, 0, 0], "numbers: expected 6; got 7"),
-        ([-1, 4, 4, 1], [1, 1, 1, 1, 0, 0], "x: expected extents"),
+        ([1, 2], [1, 1, 1, 1, 0, 0, 0], "x: expected 4 dimensions"),
+        ([1, 2, 3, 4, 5], [1, 1, 1, 1, 0, 0, 0], "x: expected 4 dimensions"),
+        ([1, 4, 4, 1], [1, 1, 1, 1, 0, 0], "numbers: expected 7; got 6"),
+        ([1, 4, 4, 1], [1, 1, 1, 1, 0, 0, 0, 0], "numbers: expected 7; got 8"),
+        ([-1, 4, 4, 1], [1, 1, 1, 1, 0, 0, 0], "x: expected extents"),
     ],
 )
 def test_the_extension_reads_nothing_beyond_its_arguments(

@@ -19,6 +19,7 @@ def pool2d(
     kind: str = "max",
     stride: Pair | None = None,
     padding: Pair = 0,
+    ceil: bool = False,
     count_padding: bool = True,
     out: Array | None = None,
     dtype: str | None = None,
@@ -30,26 +31,21 @@ def pool2d(
     bfloat16 are summed in float32, and rounded once.
 
     kind: max or average. stride: by default the kernel. padding: at most half of the kernel. A pad
-    is never a maximum, and counts as 0 in an average. count_padding: whether an average is divided
-    by the whole kernel (PyTorch's count_include_pad) or by the elements inside the image.
+    is never a maximum, and counts as 0 in an average. ceil: whether a last window of a maximum may
+    reach beyond the padding, if it begins before the end of the image (PyTorch's ceil_mode).
+    count_padding: whether an average is divided by the whole kernel (PyTorch's count_include_pad)
+    or by the elements inside the image.
     Raises KernelError before anything is written.
     """
-    numbers = _numbers(kernel, stride, padding, kind, count_padding)
+    numbers = _numbers(kernel, stride, padding, ceil, kind, count_padding)
     check_detached(x=x, out=out)
     dtype = dtype_of(x, dtype)
     shape = shape_of(x, "x")
     if len(shape) != 4:
         raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
     if out is None:
-        extents = [
-            max(
-                (extent + 2 * pad - size) // max(step, 1) + 1, 0
-            )  # what does not fit is refused below
-            for extent, size, step, pad in zip(
-                shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True
-            )
-        ]
-        out = empty_like(x, (shape[0], *extents, shape[3]), dtype)
+        plan = _native.PoolPlan(shape, numbers, kind == "max", count_padding, dtype)
+        out = empty_like(x, plan.y_shape, dtype)
     _native.pool(
         *(bits_of(x), bits_of(out), numbers, kind == "max"),
         *(count_padding, dtype, threads_of(threads)),
@@ -75,10 +71,11 @@ class Pool2dPlan:
         kind: str = "max",
         stride: Pair | None = None,
         padding: Pair = 0,
+        ceil: bool = False,
         count_padding: bool = True,
         dtype: str = "float32",
     ) -> None:
-        numbers = _numbers(kernel, stride, padding, kind, count_padding)
+        numbers = _numbers(kernel, stride, padding, ceil, kind, count_padding)
         self.x_shape = shape_tuple(x_shape, "x_shape")
         if len(self.x_shape) != 4 or min(self.x_shape[1:]) < 1 or self.x_shape[0] < 0:
             raise KernelError(
@@ -110,6 +107,7 @@ def pool2d_backward(
     kind: str = "max",
     stride: Pair | None = None,
     padding: Pair = 0,
+    ceil: bool = False,
     count_padding: bool = True,
     out: Array | None = None,
     threads: int | None = None,
@@ -119,7 +117,7 @@ def pool2d_backward(
     x: the pooled array, which max needs. Of equal largest elements the first one gets the gradient,
     as in PyTorch. The other arguments are those of `pool2d`.
     """
-    numbers = _numbers(kernel, stride, padding, kind, count_padding)
+    numbers = _numbers(kernel, stride, padding, ceil, kind, count_padding)
     check_detached(grad=grad, x=x, out=out)
     if kind == "max" and x is None:
         raise KernelError(
@@ -132,15 +130,18 @@ def pool2d_backward(
 
 
 def _numbers(
-    kernel: Pair, stride: Pair | None, padding: Pair, kind: str, count_padding: bool
+    kernel: Pair, stride: Pair | None, padding: Pair, ceil: bool, kind: str, count_padding: bool
 ) -> list[int]:
     if kind not in _KINDS:
         raise KernelError(f"kind: expected max or average; got {kind!r}")
     if not isinstance(count_padding, bool):
         raise KernelError(f"count_padding: expected True or False; got {count_padding!r}")
+    if not isinstance(ceil, bool) or (ceil and kind != "max"):
+        raise KernelError(f"ceil: expected True or False, and False for averages; got {ceil!r}")
     size = pair_of(kernel, "kernel")
     return [
         *size,
         *(size if stride is None else pair_of(stride, "stride")),
         *pair_of(padding, "padding"),
+        ceil,
     ]

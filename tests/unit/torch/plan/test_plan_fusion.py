@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+import bestof.torch as bt
 from bestof.torch.plan.operations.channels import ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.pooling import Pooling
@@ -114,12 +115,25 @@ def test_poolings() -> None:
     assert operations(lambda _, x: F.adaptive_avg_pool2d(x, 3)) == ["average"]
     assert operations(lambda _, x: x.mean((-1, -2), keepdim=True)) == ["average"]
     for other in (
-        lambda _, x: F.max_pool2d(x, 4, 3, ceil_mode=True),
+        lambda _, x: F.avg_pool2d(x, 4, 3, ceil_mode=True),
         lambda _, x: F.max_pool2d(x, 2, dilation=2),
         lambda _, x: F.avg_pool2d(x, 2, divisor_override=3),
         lambda _, x: F.adaptive_avg_pool2d(x, 4),
     ):
         assert all(name.startswith("aten.") for name in operations(other))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (4, 3), (5, 7), (4, 2)])
+def test_the_last_window_of_a_maximum_may_reach_beyond_the_image(
+    kernel: int, stride: int, padding: int
+) -> None:
+    for extent in range(5, 12):
+        model = nn.MaxPool2d(kernel, stride, padding, ceil_mode=True).eval()
+        x = torch.randn(2, 3, extent, 16 - extent) - 5.0
+        plan = bt.optimize(model, x)
+        assert torch.equal(plan(x), model(x))
+    assert operations(lambda _, x: F.max_pool2d(x, kernel, stride, padding, 1, True)) == ["max"]
 
 
 def test_operators_without_effect_are_dropped() -> None:

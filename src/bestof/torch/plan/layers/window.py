@@ -15,13 +15,17 @@ from bestof.torch.plan.trace.graph import Pair
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The maximum or average of every window of (N, C, H, W)."""
+    """The maximum or average of every window of (N, C, H, W).
+
+    ceil: whether a last window of a maximum may reach beyond the padding.
+    """
 
     kind: str
     kernel: Pair
     stride: Pair
     padding: Pair
     count_padding: bool
+    ceil: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} pooling {self.kernel[0]}x{self.kernel[1]}"
@@ -29,12 +33,7 @@ class Window:
     @property
     def is_max_2x2(self) -> bool:
         """Whether the pooling takes the largest of each 2x2 values, as some convolutions do."""
-        return (self.kind, self.kernel, self.stride, self.padding) == (
-            "max",
-            (2, 2),
-            (2, 2),
-            (0, 0),
-        )
+        return self == MAX_2X2
 
 
 MAX_2X2 = Window("max", (2, 2), (2, 2), (0, 0), count_padding=True)
@@ -53,6 +52,7 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
         kind=pool.kind,
         stride=pool.stride,
         padding=pool.padding,
+        ceil=pool.ceil,
         count_padding=pool.count_padding,
         dtype=str(x.dtype).removeprefix("torch."),
     )

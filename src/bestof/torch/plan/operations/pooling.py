@@ -50,10 +50,11 @@ class Pooling(Operation):
         """Raise ValueError if shapes disagree."""
         one, x = self.window, val(node.args[0])
         expect(one.kind in ("max", "average") and isinstance(one.count_padding, bool), node.name)
+        expect(isinstance(one.ceil, bool) and not (one.ceil and one.kind != "max"), node.name)
         expect(len(node.args) == 1 and is_rows(node.args[0]), node.name)
         for least, given in ((1, one.kernel), (1, one.stride), (0, one.padding)):
             expect_pair(given, least, node.name, most=2**24)  # a mean takes the whole image
-        right = F.avg_pool2d(x, one.kernel, one.stride, one.padding)
+        right = F.avg_pool2d(x, one.kernel, one.stride, one.padding, one.ceil)
         expect(is_rows(node) and is_rows(node.args[0]), node.name)
         expect(right.shape == val(node).shape and x.dtype is val(node).dtype, node.name)
 
@@ -82,10 +83,12 @@ def _recognise_pooling(rewriter: Rewriter, node: Node) -> None:
     else:
         fits, kind = argument(node, "divisor_override") is None, "average"
         counted = bool(argument(node, "count_include_pad"))
-    extents = zip(shape_of(x)[2:], padding, kernel, stride, strict=True)
+    extents = list(zip(shape_of(x)[2:], padding, kernel, stride, strict=True))
     floor = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in extents)
-    if fits and floor == shape_of(node)[2:]:  # else rounded up, by ceil_mode
-        rewriter.replace(node, Pooling(Window(kind, kernel, stride, padding, counted)), x)
+    ceil = floor != shape_of(node)[2:]  # rounded up, by ceil_mode
+    whole = all(n + 2 * p >= k for n, p, k, _ in extents)
+    if fits and whole and not (ceil and kind == "average"):
+        rewriter.replace(node, Pooling(Window(kind, kernel, stride, padding, counted, ceil)), x)
 
 
 def _recognise_adaptive(rewriter: Rewriter, node: Node) -> None:
