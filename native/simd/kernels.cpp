@@ -83,6 +83,7 @@ const Kernels kKernels = {
     rest::layer_norm,
     rest::layer_norm_backward,
     rest::group_norm_backward,
+    rest::gather_channels,
 };
 
 }  // namespace BESTOF_TARGET

@@ -3,6 +3,7 @@
 #include "activation/activation.h"
 #include "attention/backward.h"
 #include "attention/forward.h"
+#include "channels/channels.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
 #include "conv/inverted_residual.h"
@@ -53,6 +54,7 @@ struct Kernels {
   LayerNorm* layer_norm;
   LayerNormBackward* layer_norm_backward;
   GroupNormBackward* group_norm_backward;
+  GatherChannels* gather_channels;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

@@ -8,6 +8,7 @@ from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.attention import AttentionPlan, attention
 from bestof.kernels.attention_backward import AttentionBackwardPlan, attention_backward
 from bestof.kernels.build import build
+from bestof.kernels.channels import ChannelPlan
 from bestof.kernels.conv import (
     Conv2dPlan,
     conv2d,
@@ -43,6 +44,7 @@ __all__ = [
     "Algorithm",
     "AttentionBackwardPlan",
     "AttentionPlan",
+    "ChannelPlan",
     "Conv2dPlan",
     "ErrorBound",
     "FocalLoss",

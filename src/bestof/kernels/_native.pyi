@@ -122,6 +122,17 @@ def backward(
 ) -> None: ...
 def transpose(x: Any, axes: tuple[int, ...], out: Any, algorithm: str) -> None: ...
 
+class ChannelPlan:
+    def __init__(
+        self,
+        pixels: int,
+        channels: int,
+        step: int,
+        dtype: str,
+        runs: Sequence[tuple[int, int, int, int, int]],
+    ) -> None: ...
+    def run(self, sources: Sequence[int], y: int) -> None: ...
+
 class PoolPlan:
     def __init__(
         self,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from bestof.torch.plan.fusion.channel_parts import gather_channels
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.operation import Operation
@@ -26,8 +27,10 @@ def bring_into_rows(module: GraphModule) -> None:
     """
     graph = module.graph
     for node in list(graph.nodes):
-        if operation_of(node) is None and may_be_written(node):
+        if operation_of(node) is None and not gather_channels(node) and may_be_written(node):
             node.meta["operation"] = Written()
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
         if _yields_rows(node):
             continue
         readers = [user for user in node.users if _reads_rows(user)]

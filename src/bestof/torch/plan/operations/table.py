@@ -15,6 +15,7 @@ from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.gated_linear import GatedLinear
 from bestof.torch.plan.operations.inverted_residual import InvertedResidual
+from bestof.torch.plan.operations.joined_channels import JoinedChannels
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pixel_linear import PixelLinear
@@ -35,6 +36,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     Rotary,
     Attention,
     Pooling,
+    JoinedChannels,
     ToChannelsLast,
     ToChannelsFirst,
     Written,
