@@ -17,6 +17,7 @@ from bestof.torch.plan.layers.frozen_weights import versions
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.run.doubts import Doubts
 from bestof.torch.plan.run.live_check import with_live_check
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
@@ -69,6 +70,7 @@ class Program:
         self._finders = [
             self._finder(output, one) for output, one in zip(outputs, described, strict=True)
         ]
+        self.doubts = Doubts()
         self._lock = ForkLock()
         self._idle: list[Binding] = []
 
@@ -107,6 +109,8 @@ class Program:
                 runs = binding.runs
                 if binding.calls == binding.asks_at:
                     runs = with_live_check(binding, self.bind_anew)
+                    if self.doubts.are_due and self.doubts.reopen(self.choices.values()):
+                        self.bind_anew()
                 for run in runs:
                     run()
             else:

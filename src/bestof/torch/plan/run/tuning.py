@@ -50,6 +50,7 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                 opened.enter_context(window.opened())
             tell = opened.enter_context(late_progress_bar(_SILENT))
             problems, done = len({one.problem for one in _open(binding)}), 0
+            raced: list[ChosenStep] = []
             for heat in _heats(binding):
                 runs = _runs(binding, heat)
                 for turn in range(_MOST_RUNS):
@@ -67,7 +68,9 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                 else:
                     break  # the policy does not end its search within these calls
                 done += len(heat)
+                raced += heat
         binding.refresh()
+        program.doubts.note(raced)
     finally:
         program.give_back(binding)
 

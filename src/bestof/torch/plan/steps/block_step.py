@@ -46,6 +46,11 @@ class BlockChoice(Choice):
         pairs = zip(problem.layers, weights, strict=True)
         self.layers = tuple(LayerChoice(one, own) for one, own in pairs)
 
+    @property
+    def parts(self) -> Sequence[Choice]:
+        """The choices of the layers."""
+        return self.layers
+
     def can_run(self, name: str) -> bool:
         """Return whether the name is that of a decision; see `recorded`."""
         name, _, layers = name.partition(": ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from bestof.selection import BestOf
@@ -41,6 +41,17 @@ class Choice:
     def can_run(self, name: str) -> bool:
         """Return whether an alternative of this name computes the problem at its accuracy."""
         return bool(self.problem.can_run(name))
+
+    @property
+    def parts(self) -> Sequence[Choice]:
+        """The choices inside the alternatives of this one."""
+        return ()
+
+    def reopen(self) -> bool:
+        """Open the choice again, unless it was ordered; return whether it is open."""
+        if not self.is_ordered:
+            self._algorithm = None
+        return self.algorithm is None
 
     def take(self, decision: str) -> None:
         """Take the selector's decision, which holds for the number of threads in use now."""

@@ -1,0 +1,133 @@
+"""Choices that were made from noisy samples are raced again, once, in the running plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from plan_regimes import build, example
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.selection.state.live_checks import LiveChecks
+from bestof.selection.state.registry import Defaults
+from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.run import doubts, live_check
+from bestof.torch.plan.run.doubts import WAIT, Doubts
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps import convolution_step
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+
+EVERY = 16  # calls between two questions
+CALLS = 400  # enough for every race
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time of all doubts; the account of live checks allows no comparison."""
+    time = [0.0]
+    monkeypatch.setattr(Doubts, "__init__", _with_clock(time))
+    monkeypatch.setattr(live_check, "calls_between", lambda *_: EVERY)
+    monkeypatch.setattr(Defaults, "live_checks", LiveChecks(share=0.0))
+    convolution_step.selector.cache_clear()
+    yield time
+    convolution_step.selector.cache_clear()
+
+
+def _with_clock(time: list[float]) -> Any:
+    make = Doubts.__init__
+
+    def made(self: Doubts) -> None:
+        make(self, lambda: time[0])
+
+    return made
+
+
+def made() -> tuple[nn.Module, Tensor]:
+    """Return a model and an example."""
+    model, shape = build("convolutions", torch.float32)
+    return model, example("normal", shape, torch.float32)
+
+
+def program_of(plan: OptimizedModel) -> Program:
+    return next(reversed(plan._programs.values())).program
+
+
+def algorithms(plan: OptimizedModel) -> list[str | None]:
+    return [one.algorithm for one in program_of(plan).choices.values()]
+
+
+def call(plan: OptimizedModel, x: Tensor, right: Tensor, times: int) -> None:
+    for _ in range(times):
+        torch.testing.assert_close(plan(x), right, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_noisy_choices_are_raced_again_once(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    model, x = made()
+    right = model(x)
+    plan = bt.optimize(model, x)
+    trials = convolution_step.selector().trials
+    call(plan, x, right, 3 * EVERY)
+    assert None not in algorithms(plan)  # it is not yet time
+    now[0] = WAIT
+    call(plan, x, right, EVERY)
+    assert None in algorithms(plan)
+    for _ in range(CALLS):
+        call(plan, x, right, 1)
+        if None not in algorithms(plan):
+            break
+    assert None not in algorithms(plan)
+    assert convolution_step.selector().trials > trials
+    again = convolution_step.selector().trials
+    now[0] = 100 * WAIT
+    call(plan, x, right, 3 * EVERY)
+    assert None not in algorithms(plan)
+    assert convolution_step.selector().trials == again
+
+
+@torch.no_grad()
+def test_steady_choices_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubts, "_is_noisy", lambda _: False)
+    model, x = made()
+    plan, right = bt.optimize(model, x), model(x)
+    now[0] = WAIT
+    call(plan, x, right, 3 * EVERY)
+    assert None not in algorithms(plan)
+
+
+@torch.no_grad()
+def test_orders_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    model, x = made()
+    plan, right = bt.optimize(model, x), model(x)
+    for choice in program_of(plan).choices.values():
+        if choice.algorithm is not None:
+            choice.settle(choice.algorithm)
+    ordered = algorithms(plan)
+    now[0] = WAIT
+    call(plan, x, right, 3 * EVERY)
+    assert algorithms(plan) == ordered
+
+
+def test_a_noisy_report_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two samples of the winner that differ by half: nobody knows which one tells."""
+    with torch.no_grad():
+        plan = bt.optimize(*made())
+    steps = [one for one in program_of(plan).borrow().chosen if isinstance(one, ConvolutionStep)]
+    selector, explain = convolution_step.selector(), convolution_step.selector().explain
+    for noisy in (False, True):
+
+        def told(step: Any, noisy: bool = noisy) -> Any:
+            report: Any = explain(step)
+            return type(report)(
+                report.problem, report.decision, report.source, report.alternatives, noisy=noisy
+            )
+
+        monkeypatch.setattr(type(selector), "explain", lambda _, step, told=told: told(step))
+        assert [doubts._is_noisy(one) for one in steps] == [noisy] * len(steps)
