@@ -282,3 +282,16 @@ def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
     account.lost = SHARE * account.seconds - 1.5
     selector(1)
     assert selector.trials == 2
+
+
+def test_a_far_faster_alternative_does_not_make_later_comparisons_dear(program: Program) -> None:
+    """A comparison takes as long as PyTorch's own kernel, whatever is compared with it."""
+    selector = program.selector({"first": 1.0, "fast": 0.01}, check=Waiting(program))
+    for problem in (1, 2):
+        selector(problem)
+        program.clock.passes(100.0)
+        selector._knowledge.budget.lost = SHARE * selector._knowledge.budget.seconds - 4.5
+        trials = selector.trials
+        selector(problem)
+        assert selector.trials == trials + 1
+    assert program.taken() == ["first", "fast"] * 2

@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from types import CoroutineType
 from typing import Any
 
@@ -240,12 +241,12 @@ class Attempt(Trial):
             raise
         waited = self.guard.clock() - started
         trusted = verifier.trusts(candidate.alternative.name)
-        if self.guard.late is None:
-            self.knowledge.compared(waited - seconds, seconds, trusted=trusted)
-        else:
-            # The time of a late trial is that of its device. The program has waited here for the
-            # device, and for all that a library does before its first call.
-            self.knowledge.compared(waited, self.tuning.least, trusted=trusted)
+        # The time of a late trial is that of its device. The program has waited here for the
+        # device, and for all that a library does before its first call.
+        cost = waited - seconds if self.guard.late is None else waited
+        of_a_stage = self.knowledge.grouped and self.guard.late is None
+        call = seconds if of_a_stage or self.tuning.least == inf else self.tuning.least
+        self.knowledge.compared(cost, call, trusted=trusted)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

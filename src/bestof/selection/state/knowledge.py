@@ -37,7 +37,7 @@ from bestof.selection.trials.verifier import Verifier
 _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
-_COMPARISON = 3.0  # times an alternative's own seconds: the cost of a comparison, before the first
+_COMPARISON = 3.0  # calls: the cost of a comparison, before the first
 
 
 class Knowledge:
@@ -169,10 +169,12 @@ class Knowledge:
     # Searches
 
     def compared(self, cost: float, seconds: float, *, trusted: bool) -> None:
-        """Note what the comparison of a first result cost, and how long its alternative took.
+        """Note what the comparison of a first result cost.
 
-        If that is known later, `seconds` are those of the fastest trial so far. trusted: whether it
-        was one of a trusted alternative. It is cheaper than others, whose cost it does not tell.
+        seconds: of a call before it, by which later costs are told from later calls: of the fastest
+            trial so far, or of the compared alternative if there is none, or if it is one stage.
+        trusted: whether it was one of a trusted alternative. It is cheaper than others, whose cost
+            it does not tell.
         """
         if self.budget.is_on:
             self.budget.book(cost)
