@@ -2,7 +2,7 @@
 # of its name. The code that decides at run time which one may run is compiled without such flags.
 set(KERNEL_SOURCES activation/activation.cpp attention/backward.cpp attention/forward.cpp attention/forward_bf16.cpp
                    channels/channels.cpp conv/fingerprint.cpp conv/inverted_residual.cpp conv/outliers.cpp
-                   frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp
+                   excitation/excitation.cpp frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp
                    norm/group_norm.cpp norm/layer_norm.cpp norm/norm.cpp optim/lamb.cpp pool/pool.cpp rotary/rotary.cpp
                    simd/kernels.cpp softmax/softmax.cpp transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.

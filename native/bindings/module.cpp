@@ -81,6 +81,7 @@ NB_MODULE(_native, m) {
   bestof::bind_attention_backward(m);
   bestof::bind_channels(m);
   bestof::bind_conv(m);
+  bestof::bind_excitation(m);
   bestof::bind_focal_loss(m);
   bestof::bind_frozen_norm(m);
   bestof::bind_group_norm(m);

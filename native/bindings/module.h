@@ -15,6 +15,7 @@ void bind_attention(nanobind::module_& m);
 void bind_attention_backward(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
 void bind_conv(nanobind::module_& m);
+void bind_excitation(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_frozen_norm(nanobind::module_& m);
 void bind_group_norm(nanobind::module_& m);

@@ -84,6 +84,7 @@ const Kernels kKernels = {
     rest::layer_norm_backward,
     rest::group_norm_backward,
     rest::gather_channels,
+    rest::excite,
 };
 
 }  // namespace BESTOF_TARGET

@@ -8,6 +8,7 @@
 #include "conv/fingerprint.h"
 #include "conv/inverted_residual.h"
 #include "conv/outliers.h"
+#include "excitation/excitation.h"
 #include "frozen_norm/frozen_norm.h"
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
@@ -55,6 +56,7 @@ struct Kernels {
   LayerNormBackward* layer_norm_backward;
   GroupNormBackward* group_norm_backward;
   GatherChannels* gather_channels;
+  Excite* excite;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

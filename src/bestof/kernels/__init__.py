@@ -17,6 +17,7 @@ from bestof.kernels.conv import (
     conv2d_backward_weight,
     pack_weights,
 )
+from bestof.kernels.excitation import ExcitationPlan
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.frozen_norm import frozen_norm, frozen_norm_backward
 from bestof.kernels.group_norm import GroupNormPlan
@@ -47,6 +48,7 @@ __all__ = [
     "ChannelPlan",
     "Conv2dPlan",
     "ErrorBound",
+    "ExcitationPlan",
     "FocalLoss",
     "GroupNormPlan",
     "InvertedResidualPlan",

@@ -353,4 +353,12 @@ def norm(rows: int, size: int, epsilon: float, centred: bool, dtype: str) -> Run
 def rotary_plan(
     shapes: Sequence[Sequence[int]], strides: Sequence[Sequence[int]], dtype: str, threads: int
 ) -> Runnable: ...
+def excitation(
+    shape: Sequence[int],
+    hard: bool,
+    inner: str,
+    inner_slope: float,
+    last: str,
+    last_slope: float,
+) -> Runnable: ...
 def softmax(outer: int, size: int, inner: int) -> Runnable: ...

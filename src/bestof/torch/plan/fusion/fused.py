@@ -6,6 +6,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.fusion.composites import unite
+from bestof.torch.plan.fusion.excitations import unite_excitations
 from bestof.torch.plan.fusion.frozen_norm import unite_frozen_norms
 from bestof.torch.plan.fusion.joining import join_products
 from bestof.torch.plan.fusion.left_out import is_left_to_pytorch, skipped_are_hidden
@@ -45,6 +46,8 @@ def _fuse(module: GraphModule, weights: Weights, joins: bool) -> None:
     merge_repeats(graph)
     unite(graph)
     unite_frozen_norms(graph)
+    graph.eliminate_dead_code()
+    unite_excitations(rewriter)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         recognise = RECOGNISERS.get(node.target) if node.op == "call_function" else None

@@ -76,7 +76,7 @@ class MemoryPlan:
         shape = operation.workspace(node)
         if shape is not None:
             self.workspaces[node] = shape, Buffer(torch.Size(shape).numel(), here, here)
-        reused = self._residual_to_overwrite(node)
+        reused = self._residual_to_overwrite(node) or self._first_to_overwrite(node)
         if reused is not None and reused.floats == floats:
             reused.last = last
             self.buffers[node] = reused
@@ -95,9 +95,17 @@ class MemoryPlan:
             first
         ) is root_of(residual):
             return None
-        here = self.slot[node]
-        buffer = self.buffers.get(residual)
-        alone = buffer is not None and self._last[residual] == buffer.last == here
+        return self._buffer_read_last(residual, node)
+
+    def _first_to_overwrite(self, node: Node) -> Buffer | None:
+        """Return the buffer of the first argument, if the operation may overwrite it."""
+        overwrites = node.meta["operation"].overwrites_first
+        return self._buffer_read_last(node.args[0], node) if overwrites else None  # type: ignore[arg-type]
+
+    def _buffer_read_last(self, given: Node, node: Node) -> Buffer | None:
+        """Return the buffer of a value that no step behind a node reads."""
+        buffer = self.buffers.get(given)
+        alone = buffer is not None and self._last[given] == buffer.last == self.slot[node]
         return buffer if alone else None
 
     def _planned_views(self) -> dict[Node, Node]:

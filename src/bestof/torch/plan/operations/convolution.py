@@ -54,7 +54,7 @@ class Convolution(FusedLayer):
         user = only_user(node)
         if user is not None and user.target is aten.add.Tensor:
             other = user.args[1] if user.args[0] is node else user.args[0]
-            if _is_residual(node, other, user):
+            if is_residual(node, other, user):
                 node = rewriter.absorb(node, user, self, node.args[0], other)
         node = self.absorb_activation(rewriter, node)
         convolution, user = node.meta["operation"], only_user(node)
@@ -173,7 +173,8 @@ def _norm(rewriter: Rewriter, node: Node) -> Norm | None:
     return Norm(mean, variance, a, b, float(eps))  # type: ignore[arg-type]  # a number
 
 
-def _is_residual(node: Node, other: Any, addition: Node) -> bool:
+def is_residual(node: Node, other: Any, addition: Node) -> bool:
+    """Return whether an addition adds another value like a node's, so that its step can add it."""
     if other is node or addition.kwargs.get("alpha", 1) != 1:
         return False
     if not is_plain(other, 4, MULTIPLIED) or not is_plain(addition, 4, MULTIPLIED):

@@ -29,9 +29,10 @@ class Operation(ABC):
     name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in
     channels last that lie in the arena. yields_rows: whether its result is such a value. Any other
     result lies in the arena too, contiguous. reads_parts: whether its arguments may be parts of
-    wider rows, whose last axis has stride 1. overwrites_last: whether the result may lie where the
-    last of several arguments does, if no other step reads that: each element is read just before it
-    is written.
+    wider rows, whose last axis has stride 1. reads_parameters: whether parameters among its
+    arguments are read where they lie, in no layout of values. overwrites_last: whether the result
+    may lie where the last of several arguments does, if no other step reads that: each element is
+    read just before it is written. overwrites_first: the same for the first argument.
     """
 
     __slots__ = ()
@@ -39,7 +40,9 @@ class Operation(ABC):
     reads_rows: ClassVar[bool] = False
     yields_rows: ClassVar[bool] = False
     reads_parts: ClassVar[bool] = False
+    reads_parameters: ClassVar[bool] = False
     overwrites_last: ClassVar[bool] = False
+    overwrites_first: ClassVar[bool] = False
 
     @property
     def lies_in_arena(self) -> bool:

@@ -13,6 +13,7 @@ from bestof.torch.plan.operations.by_row import ByRow
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.operations.excitation import Excitation
 from bestof.torch.plan.operations.gated_linear import GatedLinear
 from bestof.torch.plan.operations.inverted_residual import InvertedResidual
 from bestof.torch.plan.operations.joined_channels import JoinedChannels
@@ -36,6 +37,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     Rotary,
     Attention,
     Pooling,
+    Excitation,
     JoinedChannels,
     ToChannelsLast,
     ToChannelsFirst,
