@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from time import monotonic
 from typing import Any
 
@@ -26,14 +27,15 @@ from bestof.torch.engines.table import PLAN, find_engines
 from bestof.torch.engines.travel import Inputs, send
 from bestof.worker.process import OutOfPatience, WorkerProcess
 
-PATIENCE = 60.0
+PATIENCE = 40.0
 """Seconds until all engines are built for some inputs: one that is not ready by then is out."""
 
 _START_PATIENCE = 120.0  # seconds until PyTorch is imported and the model is read
+_SECONDS = 0.2  # of each engine in each round
+# After each round, an engine that is so many times as slow as the fastest is measured no more.
+_HOPELESS = (4.0, 4.0, 2.0, 1.5, 1.3, 1.3)
+_LONGEST = 200  # characters of a reason: some libraries print whole graphs
 (_EAGER,) = find_engines(["eager"])
-_ROUNDS = 6
-_SECONDS = 0.2
-_LEAST_ROUNDS, _HOPELESS = 3, 2.0  # after so many rounds, an engine so many times as slow stops
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class _Contestant:
             return self.process.receive(order, max(0.0, until - monotonic()))
         except BenchError as error:
             is_late = order == "build" and isinstance(error, OutOfPatience)
-            reason = _late() if is_late else str(error)
+            reason = _late() if is_late else shorten(str(error), _LONGEST, placeholder=" ...")
             if self.process.is_alive():
                 self.reasons[place] = reason
             else:
@@ -205,7 +207,7 @@ def _compare(one: _Contestant, place: int, file: str, allowed: float) -> None:
 def _time(contestants: Sequence[_Contestant], place: int) -> None:
     """Let the engines call in turn, in rounds. One that is far slower stops early."""
     running = [one for one in contestants if not one.is_out(place)]
-    for number in range(_ROUNDS):
+    for number, hopeless in enumerate(_HOPELESS):
         # Rotated: an engine starts with the caches and the clock rate of the previous one.
         first = number % max(1, len(running))
         for one in running[first:] + running[:first]:
@@ -214,5 +216,4 @@ def _time(contestants: Sequence[_Contestant], place: int) -> None:
                 one.samples.setdefault(place, []).append(seconds)
         running = [one for one in running if not one.is_out(place)]
         fastest = min((min(one.samples[place]) for one in running), default=0.0)
-        if number + 1 >= _LEAST_ROUNDS:
-            running = [one for one in running if min(one.samples[place]) <= _HOPELESS * fastest]
+        running = [one for one in running if min(one.samples[place]) <= hopeless * fastest]

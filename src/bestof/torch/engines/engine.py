@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bestof.distribution import VERSION
@@ -47,7 +49,11 @@ class Engine:
 
     def build(self, *arguments: Any) -> Call:
         """Return what the engine makes of `arguments`: those of `build` of its module."""
-        call: Call = import_module(self.module).build(*arguments, **self.options)
+        # PyTorch traces some layers otherwise if gradients are off. The libraries warn of what is
+        # deprecated in PyTorch.
+        with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call: Call = import_module(self.module).build(*arguments, **self.options)
         return call
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,10 +29,8 @@ def build(flat: FlatModel, tensors: Sequence[Tensor], threads: int, _accuracy: A
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _REGISTRATION.setLevel(logging.ERROR)  # it warns that torchvision is not installed
-            torch.onnx.export(flat, tuple(tensors), file, dynamo=True, verbose=False)
+        _REGISTRATION.setLevel(logging.ERROR)  # it warns that torchvision is not installed
+        torch.onnx.export(flat, tuple(tensors), file, dynamo=True, verbose=False)
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
     if len(names) != len(tensors):

@@ -79,7 +79,7 @@ class EngineWorker:
         return error_of(self._calls[place](self._models[place][1]), torch.load(file))
 
     def time(self, place: int, seconds: float) -> float:
-        """Call for some seconds, three times at least; return the least seconds of a call.
+        """Call for some seconds, twice at least; return the least seconds of a call.
 
         Other programs on the machine disturb medians, and those of the plan most. One call before
         these is not timed: another process has used the caches.
@@ -87,7 +87,7 @@ class EngineWorker:
         call, tensors = self._calls[place], self._models[place][1]
         call(tensors)
         taken: list[float] = []
-        while sum(taken) < seconds or len(taken) < 3:
+        while sum(taken) < seconds or len(taken) < 2:
             started = perf_counter()
             call(tensors)
             taken.append(perf_counter() - started)

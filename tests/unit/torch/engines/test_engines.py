@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_fakes import Changing, Net, fake
+from engine_fakes import Changing, Net, Pooling, fake
 from torch import nn
 
 import bestof.torch as bt
@@ -189,6 +189,43 @@ def test_the_model_behaves_as_a_plan(offer, timed) -> None:
         model.dense.weight.mul_(2)
     with pytest.raises(TorchError, match="was changed"):
         plan(ROWS, scale=scale)
+
+
+def test_padded_lengths_go_to_the_engine_of_their_length(offer, timed) -> None:
+    names = offer(fake("right"))
+    model = Pooling().eval()
+    lengths = bt.Lengths(16, pad={0: 0.0}, step=8)
+    plan = bt.optimize(model, ROWS, engines=names, lengths=lengths).prepare()
+    assert len(plan.choices) == 2
+    for length in (3, 8, 9, 16, 17):
+        rows = torch.randn(2, length)
+        torch.testing.assert_close(plan(rows), model(rows))
+    assert plan.prepare() is plan
+    assert len(timed) == 2  # the example, then the other length
+
+
+def test_a_released_model_answers_its_shapes_only(offer, timed) -> None:
+    model = net()
+    right = model(ROWS)["result"].detach()
+    plan = bt.optimize(model, ROWS, engines=offer(fake("right"))).release()
+    assert torch.equal(plan(ROWS)["result"], right)
+    with pytest.raises(TorchError, match="loaded or released"):
+        plan(ROWS[:2])
+
+
+def test_another_number_of_threads_is_not_what_was_measured(offer, timed) -> None:
+    model = net()
+    plan = bt.optimize(model, ROWS, engines=offer(fake("right")))
+    for answer in plan._answers.values():
+        answer._call = None
+    with pytest.raises(TypeError):
+        plan(ROWS)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        assert torch.equal(plan(ROWS)["result"], model(ROWS)["result"].detach())
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(
