@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import DEFAULT_ACCURACY
+from bestof.selection.state.budget import lifted
 from bestof.torch.ops import table
 from bestof.torch.ops.guards import is_plain_call
 from bestof.torch.ops.loss.focal_formula import formula
@@ -92,16 +93,19 @@ def _chosen(call: Call) -> tuple[Tensor, ...]:
     """Return the loss, and its gradient if the problem has one, by the chosen row.
 
     Trials of large losses compute their first logits alone. Until they have decided, the native
-    kernel computes the loss.
+    kernel computes the loss. All trials of a problem take a few milliseconds, so none waits for the
+    budget: meanwhile PyTorch's operators would compute small losses.
     """
     rows, (problem, operands) = row_selector(_operation()), call
     rows.calls.count(problem)
     results: tuple[Tensor, ...]
-    if operands[0].numel() <= COMPARED:
-        results = rows.selector(problem, *operands)
-        return results
-    if rows.chosen(problem) is None:
-        rows.selector(problem, *(one.view(-1)[:COMPARED] for one in operands))
+    is_small = operands[0].numel() <= COMPARED
+    if is_small or rows.chosen(problem) is None:
+        part = operands if is_small else [one.view(-1)[:COMPARED] for one in operands]
+        with lifted():
+            results = rows.selector(problem, *part)
+        if is_small:
+            return results
     row = rows.chosen(problem) or rows.rows.get("native", rows.operation.rows[0])
     results = row.function(rows.original, problem, *operands)
     return results

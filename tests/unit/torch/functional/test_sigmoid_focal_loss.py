@@ -16,6 +16,7 @@ import bestof.torch as bt
 from bestof import kernels
 from bestof.errors import BestofWarning
 from bestof.selection.policies.fixed import Fixed
+from bestof.selection.state.registry import Defaults
 from bestof.torch.functional import focal_loss
 from bestof.torch.ops import table
 from bestof.torch.ops.loss import focal_loss as operation
@@ -422,3 +423,18 @@ def test_hooks_on_kept_tensors_see_the_same_whichever_row_runs(name: str) -> Non
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         bt.sigmoid_focal_loss(x, y, reduction="sum").backward()
     assert [one.data_ptr() for one in packed] == [x.data_ptr(), y.data_ptr()]
+
+
+@pytest.mark.parametrize("rows", [3, 17])
+def test_no_trial_waits_for_the_budget(
+    rows: int, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(Defaults.budget, "is_on", True)
+    monkeypatch.setattr(Defaults.budget, "lost", 1e9)
+    seen = rows_with(monkeypatch, operation.native)
+    x, y = (one[:, :rows] for one in operands("mixed"))
+    for _ in range(40):
+        bt.sigmoid_focal_loss(x, y, reduction="sum")
+    assert len(seen["as is"]) < 40
+    assert max(seen["as is"]) == min(x.numel(), large)
+    assert x.numel() in seen["native"]
