@@ -1,5 +1,6 @@
-// Convolutions with few channels a group. As in depthwise.cpp, the image rows that a row of results
-// reads lie in L1, with their padding, and 14 results of one vector of channels are summed at once.
+// Convolutions with few channels a group; a first layer of few channels is one group. As in
+// depthwise.cpp, the image rows that a row of results reads lie in L1, with their padding, and 14
+// results of one vector of channels are summed at once.
 //
 // Groups narrower than a vector: a vector of results covers several whole groups, and the lines
 // hold its channels. A permutation takes channel j of its group to each lane. The taps of a row
@@ -24,20 +25,28 @@ constexpr int kMany = kTileRows == 14 ? 14 : 7, kFew = 7;
 // The lines of one strip of results take at most this, a part of L1.
 constexpr long kLineFloats = 8192;
 
-// How channels of a group are spread over vectors.
+// How the channels are spread over units, which are computed apart: a vector of channels if it
+// covers several groups, a group otherwise.
 struct Spread {
-  long inputs;   // channels of a group
-  bool shared;   // whether a vector covers several groups
+  long inputs, outputs;  // channels of a group
+  bool shared;           // whether a unit covers several groups
+  long units;
   long planes;   // vectors of a pixel in the lines
-  long vectors;  // vectors of results: of a group, or of all channels if they are shared
+  long vectors;  // vectors of results of a unit
 
   explicit Spread(const Problem& p)
       : inputs(p.in_channels / p.groups),
-        shared(inputs < kLanes && kLanes % inputs == 0),
+        outputs(p.out_channels / p.groups),
+        shared(p.groups > 1 && inputs == outputs && inputs < kLanes && kLanes % inputs == 0),
+        units(shared ? divide_up(p.in_channels, kLanes) : p.groups),
         planes(shared ? 1 : divide_up(inputs, kLanes)),
-        vectors(divide_up(shared ? p.in_channels : inputs, kLanes)) {}
+        vectors(shared ? 1 : divide_up(outputs, kLanes)) {}
 
-  long items(const Problem& p) const { return shared ? vectors : vectors * p.groups; }
+  // The first channel of a unit, of those that are read or written, and their number.
+  long first(long unit, long each) const { return unit * (shared ? kLanes : each); }
+  long count(long unit, long each, long channels) const {
+    return shared ? smaller(channels - unit * kLanes, kLanes) : each;
+  }
 };
 
 long taps_of(const Problem& p) {
@@ -48,60 +57,64 @@ long taps_of(const Problem& p) {
 // fill the tiles of matrix products. Taps far apart would need many lines.
 bool supports(const Problem& p) {
   constexpr long kReach = 32;
-  const long inputs = p.in_channels / p.groups, taps = taps_of(p);
-  const bool narrow = inputs > 1 && inputs <= 64 && p.in_channels == p.out_channels;
-  return narrow && p.groups > 1 && taps > 1 && taps * inputs <= kChain &&
+  const Spread s(p);
+  const long taps = taps_of(p);
+  const bool narrow =
+      p.groups == 1 ? s.inputs <= 4 && p.dilation_x == 1 : s.inputs > 1 && s.inputs <= 64;
+  return narrow && taps > 1 && taps * s.inputs <= kChain &&
          (p.kernel_height - 1) * p.dilation_y + p.stride_y < kReach &&
          (p.kernel_width - 1) * p.dilation_x + p.stride_x < kReach;
 }
 
-// Packed as [vector of results][tap][channel of the group][kLanes], filled up with zeros; where a
-// vector covers several groups, as [vector][row of taps][channel][tap of the row][kLanes].
+long vector_floats(const Problem& p) {
+  return taps_of(p) * (p.in_channels / p.groups) * kLanes;
+}
+
+// Packed as [unit][vector of results][tap][channel of the group][kLanes], filled up with zeros;
+// where a unit covers several groups, as [unit][row of taps][channel][tap of the row][kLanes].
 long weight_floats(const Problem& p) {
   const Spread s(p);
-  return s.items(p) * taps_of(p) * s.inputs * kLanes;
+  return s.units * s.vectors * vector_floats(p);
 }
 
 void pack(const Problem& p, const void* weights, float* packed, int) {
   const Spread s(p);
   const long taps = taps_of(p);
-  for (long item = 0; item < s.items(p); ++item) {
-    const long group = s.shared ? 0 : item / s.vectors;
-    const long first = (s.shared ? item : item % s.vectors) * kLanes;
-    const long end = s.shared ? p.out_channels : s.inputs;
-    const float* w = floats(weights) + group * s.inputs * taps * s.inputs;
+  for (long item = 0; item < s.units * s.vectors; ++item, packed += vector_floats(p)) {
+    const long unit = item / s.vectors, skipped = item % s.vectors * kLanes;
+    const long first = s.first(unit, s.outputs) + skipped;
+    const long lanes = s.count(unit, s.outputs, p.out_channels) - skipped;
+    const float* w = floats(weights) + first * taps * s.inputs;
     for (long tap = 0; tap < taps; ++tap) {
       const long row = tap / p.kernel_width, column = tap % p.kernel_width;
       for (long j = 0; j < s.inputs; ++j) {
         const long at =
             s.shared ? (row * s.inputs + j) * p.kernel_width + column : tap * s.inputs + j;
-        for (long l = 0; l < kLanes; ++l) {
-          packed[at * kLanes + l] =
-              first + l < end ? w[((first + l) * taps + tap) * s.inputs + j] : 0.0f;
-        }
+        for (long l = 0; l < kLanes; ++l)
+          packed[at * kLanes + l] = l < lanes ? w[(l * taps + tap) * s.inputs + j] : 0.0f;
       }
     }
-    packed += taps * s.inputs * kLanes;
   }
 }
 
 // The lines of one strip of results: `width` results of a row. Line y of plane q begins at
 // (q * (mask + 1) + (y & mask)) * line_floats().
 struct Lines {
-  long width, pixels, mask = 0;
+  long width, pixels, pitch, mask = 0;  // pitch: floats of a pixel
 
   explicit Lines(const Problem& p) {
     const Spread s(p);
     const long rows = (p.kernel_height - 1) * p.dilation_y + 1 + p.stride_y;  // two rows of results
     while (mask + 1 < rows) mask = 2 * mask + 1;
     const long reach = (p.kernel_width - 1) * p.dilation_x + 1;
-    const long fitting = kLineFloats / (s.planes * (mask + 1) * kLanes);
+    pitch = p.groups == 1 ? s.inputs : kLanes;
+    const long fitting = kLineFloats / (s.planes * (mask + 1) * pitch);
     width = larger((fitting - reach) / p.stride_x / kMany * kMany, kMany);
     width = smaller(width, round_up(p.out_width, kFew));
     pixels = (width - 1) * p.stride_x + reach;
   }
 
-  long line_floats() const { return pixels * kLanes; }
+  long line_floats() const { return round_up(pixels * pitch, kLanes); }
   long plane_floats() const { return (mask + 1) * line_floats(); }
 };
 
@@ -129,18 +142,24 @@ BESTOF_INLINE void add_pixels(const float* x, VecInt from, const Vec* weight, Ve
   }
 }
 
-// What the results of one image, one vector of channels and one strip of columns share.
+// A vector of channels of the results, and its weights.
+struct Channels {
+  const float* packed;
+  long c, lanes;
+};
+
+// What the results of one image, one unit and one strip of columns share.
 struct Strip {
   const Problem& p;
   const Epilogue& epilogue;
   const Spread& spread;
   const Lines& lines;
-  const float* packed;           // the weights of the vector
+  const float* packed;           // the weights of the unit
   const float* image;            // its first channel that is read
   float *image_result, *result;  // of the image, and of the whole batch
   float* memory;                 // the lines
-  long read_lanes;               // channels that are read
-  long c, lanes;                 // channels of the results
+  long read;                     // channels that are read
+  long first, written;           // the first channel of the results, and their number
   long left, count;              // the first result of the strip in its row, and their number
 
   float* line(long q, long y) const {
@@ -149,6 +168,7 @@ struct Strip {
 
   // Fills the lines of row y of the image; with zeros if it lies outside.
   void copy_row(long y) const {
+    if (p.groups == 1) return copy_dense_row(y);
     const bool inside = y >= 0 && y < p.in_height;
     const long before = p.pad_left - left * p.stride_x;  // pixel j is column j - before
     const long first = inside ? smaller(larger(before, 0), lines.pixels) : lines.pixels;
@@ -156,13 +176,39 @@ struct Strip {
     for (long q = 0; q < spread.planes; ++q) {
       float* to = line(q, y);
       for (long j = 0; j < first; ++j) store(to + j * kLanes, Vec{});
-      const long lanes_read = smaller(read_lanes - q * kLanes, kLanes);
+      const long lanes_read = smaller(read - q * kLanes, kLanes);
       const float* from = image + (y * p.in_width - before) * p.in_channels + q * kLanes;
       for (long j = first; j < end; ++j) {
         const float* pixel = from + j * p.in_channels;
         store(to + j * kLanes, lanes_read == kLanes ? load(pixel) : load_first(pixel, lanes_read));
       }
       for (long j = end; j < lines.pixels; ++j) store(to + j * kLanes, Vec{});
+    }
+  }
+
+  // The same for the only group, whose pixels lie side by side.
+  void copy_dense_row(long y) const {
+    const bool inside = y >= 0 && y < p.in_height;
+    const long before = p.pad_left - left * p.stride_x, all = lines.pixels * lines.pitch;
+    const long first = inside ? smaller(larger(before, 0) * lines.pitch, all) : all;
+    const long end = larger(smaller(all, (before + p.in_width) * lines.pitch), first);
+    float* to = line(0, y);
+    const float* from = image + (y * p.in_width - before) * lines.pitch;
+    for (long i = 0; i < first; ++i) to[i] = 0.0f;
+    for (long i = first; i < end; ++i) to[i] = from[i];
+    for (long i = end; i < all; ++i) to[i] = 0.0f;
+  }
+
+  // Adds one row of taps to the sums, where all channels of all its taps lie side by side.
+  template <int kRows, int kColumns, int kStride>
+  BESTOF_INLINE void add_dense(const float* const (&row)[kRows], const float* w, Vec* sum) const {
+    // A constant step for 3 channels.
+    const long step = kStride ? 3 * kStride : p.stride_x * lines.pitch;
+    for (long t = 0; t < p.kernel_width * spread.inputs; ++t, w += kLanes) {
+      const Vec weight = load(w);
+#pragma GCC unroll 14
+      for (int i = 0; i < kRows * kColumns; ++i)
+        sum[i] += weight * broadcast(row[i / kColumns][i % kColumns * step + t]);
     }
   }
 
@@ -219,20 +265,22 @@ struct Strip {
 
   // Writes the first `wanted` of kColumns results in each of kRows rows of results. kWidth: the
   // taps of a row of groups that share a vector, 0 if they are not 3 or lie apart; -1 for other
-  // groups.
+  // groups, -2 for the only group.
   template <int kRows, int kColumns, int kStride, int kWidth>
-  void results(long oy, long first, long wanted) const {
+  void results(const Channels& to, long oy, long column, long wanted) const {
     Vec sum[kRows * kColumns];
 #pragma GCC unroll 14
     for (int i = 0; i < kRows * kColumns; ++i) sum[i] = Vec{};
-    const float* w = packed;
+    const float* w = to.packed;
     const long row_floats = p.kernel_width * spread.inputs * kLanes;
     for (long r = 0; r < p.kernel_height; ++r, w += row_floats) {
       const long y = oy * p.stride_y - p.pad_top + r * p.dilation_y;
       const float* row[kRows];
       for (int k = 0; k < kRows; ++k)
-        row[k] = line(0, y + k * p.stride_y) + first * p.stride_x * kLanes;
-      if constexpr (kWidth < 0) {
+        row[k] = line(0, y + k * p.stride_y) + column * p.stride_x * lines.pitch;
+      if constexpr (kWidth == -2) {
+        add_dense<kRows, kColumns, kStride>(row, w, sum);
+      } else if constexpr (kWidth < 0) {
         add_broadcast<kRows, kColumns, kStride>(row, w, sum);
       } else {
         add_shared<kRows, kColumns, kStride, kWidth>(row, w, sum);
@@ -242,27 +290,27 @@ struct Strip {
 #pragma GCC unroll 14
     for (int i = 0; i < kRows * kColumns; ++i) store(sums + i * kLanes, sum[i]);
     for (int k = 0; k < kRows; ++k) {
-      float* to = image_result + ((oy + k) * p.out_width + left + first) * p.out_channels + c;
-      const auto place = [&](long i) { return to + i * p.out_channels; };
-      finish_pixels(sums + k * kColumns * kLanes, kLanes, wanted, place, lanes, c, epilogue,
+      float* out = image_result + ((oy + k) * p.out_width + left + column) * p.out_channels + to.c;
+      const auto place = [&](long i) { return out + i * p.out_channels; };
+      finish_pixels(sums + k * kColumns * kLanes, kLanes, wanted, place, to.lanes, to.c, epilogue,
                     result);
     }
   }
 
-  // Writes the results of rows [oy, oy + rows), one or two.
+  // Writes a vector of channels of the results of rows [oy, oy + rows), one or two.
   template <int kStride, int kWidth>
-  void rows_of(long oy, long rows) const {
-    long first = 0;
-    for (; kMany > kFew && count - first > kFew; first += kMany) {
+  void rows_of(const Channels& to, long oy, long rows) const {
+    long at = 0;
+    for (; kMany > kFew && count - at > kFew; at += kMany) {
       for (long k = 0; k < rows; ++k)
-        results<1, kMany, kStride, kWidth>(oy + k, first, smaller(count - first, kMany));
+        results<1, kMany, kStride, kWidth>(to, oy + k, at, smaller(count - at, kMany));
     }
-    for (; first < count; first += kFew) {
-      const long wanted = smaller(count - first, kFew);
+    for (; at < count; at += kFew) {
+      const long wanted = smaller(count - at, kFew);
       if (kMany > kFew && rows == 2) {
-        results<kMany / kFew, kFew, kStride, kWidth>(oy, first, wanted);
+        results<kMany / kFew, kFew, kStride, kWidth>(to, oy, at, wanted);
       } else {
-        for (long k = 0; k < rows; ++k) results<1, kFew, kStride, kWidth>(oy + k, first, wanted);
+        for (long k = 0; k < rows; ++k) results<1, kFew, kStride, kWidth>(to, oy + k, at, wanted);
       }
     }
   }
@@ -274,12 +322,19 @@ struct Strip {
       const long rows = smaller(end - oy, 2), top = oy * p.stride_y - p.pad_top;
       const long behind = top + (rows - 1) * p.stride_y + (p.kernel_height - 1) * p.dilation_y + 1;
       for (copied = larger(copied, top); copied < behind; ++copied) copy_row(copied);
-      rows_of<kStride, kWidth>(oy, rows);
+      for (long v = 0; v < spread.vectors; ++v) {
+        const long skipped = v * kLanes;
+        const Channels to = {packed + v * vector_floats(p), first + skipped,
+                             smaller(written - skipped, kLanes)};
+        rows_of<kStride, kWidth>(to, oy, rows);
+      }
     }
   }
 
   template <int kStride>
   void compute_at(long begin, long end) const {
+    if (p.groups == 1)
+      return spread.inputs == 3 ? compute<kStride, -2>(begin, end) : compute<0, -2>(begin, end);
     if (!spread.shared) return compute<kStride, -1>(begin, end);
     if (kStride > 0 && p.kernel_width == 3 && p.dilation_x == 1)
       return compute<kStride, kStride ? 3 : 0>(begin, end);
@@ -305,36 +360,31 @@ long parts_of(const Problem& p, const Call& call, long others) {
 void run_forward(const Problem& p, const Call& call) {
   const Spread spread(p);
   const Lines lines(p);
-  const long strips = divide_up(p.out_width, lines.width), items = spread.items(p);
-  const long parts = parts_of(p, call, strips * items);
+  const long strips = divide_up(p.out_width, lines.width), units = spread.units;
+  const long parts = parts_of(p, call, strips * units);
   const long thread_floats = spread.planes * lines.plane_floats();
-  const long vector_floats = taps_of(p) * spread.inputs * kLanes;
 #pragma omp parallel for schedule(static) num_threads(call.threads)
-  for (long at = 0; at < p.batch * strips * parts * items; ++at) {
-    const long item = at % items, strip = at / items % strips;
-    const long part = at / items / strips % parts, n = at / items / strips / parts;
-    const long inputs = spread.inputs, vector = item % spread.vectors * kLanes;
-    const long from = spread.shared ? vector : item / spread.vectors * inputs;
-    const long first = spread.shared ? vector : from + vector;
-    const long end = spread.shared ? p.out_channels : from + inputs;
+  for (long item = 0; item < p.batch * parts * strips * units; ++item) {
+    const long unit = item % units, strip = item / units % strips;
+    const long part = item / units / strips % parts, n = item / units / strips / parts;
+    const long from = spread.first(unit, spread.inputs);
     float* result = floats(call.result);
     const Strip one = {p,
                        call.epilogue,
                        spread,
                        lines,
-                       floats(call.second) + item * vector_floats,
+                       floats(call.second) + unit * spread.vectors * vector_floats(p),
                        floats(call.first) + n * p.in_height * p.in_width * p.in_channels + from,
                        result + n * p.out_height * p.out_width * p.out_channels,
                        result,
                        call.scratch + omp_get_thread_num() * thread_floats,
-                       spread.shared ? smaller(p.in_channels - from, kLanes) : inputs,
-                       first,
-                       smaller(end - first, kLanes),
+                       spread.count(unit, spread.inputs, p.in_channels),
+                       spread.first(unit, spread.outputs),
+                       spread.count(unit, spread.outputs, p.out_channels),
                        strip * lines.width,
                        smaller(p.out_width - strip * lines.width, lines.width)};
-    const long begin = part_begin(p.out_height, parts, part);
-    const long stop = part_begin(p.out_height, parts, part + 1);
-    one.compute_all(begin, stop);
+    one.compute_all(part_begin(p.out_height, parts, part),
+                    part_begin(p.out_height, parts, part + 1));
   }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fenced_memory import at_the_end
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -35,7 +36,7 @@ def test_channels_and_nothing_beside_them(
     pixels, widths, groups, start, count = case
     bits: type = np.uint32 if dtype == "float32" else np.uint16
     rng = np.random.default_rng(3)
-    arrays = [rng.integers(0, 2**16, (pixels, width)).astype(bits) for width in widths]
+    arrays = [at_the_end(rng.integers(0, 2**16, (pixels, n)).astype(bits)) for n in widths]
     joined: NDArray[np.generic] = np.concatenate(arrays, axis=1)
     shuffled = joined.reshape(pixels, groups, -1).swapaxes(1, 2).reshape(pixels, -1)
     plan = kernels.ChannelPlan(pixels, widths, groups=groups, start=start, count=count, dtype=dtype)

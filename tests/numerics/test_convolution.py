@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from activation import REFERENCES
 from bfloat16 import UNIT
-from convolution import CASES, CROPPED, LONG, SHORT_TILES, STEMS, STRIDED, Case
+from convolution import CASES, CROPPED, GROUPED, LONG, SHORT_TILES, STEMS, STRIDED, Case
+from fenced_memory import at_the_end
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -261,6 +262,16 @@ def test_properties(case: Case) -> None:
         )
         again = kernels.conv2d(x, w, algorithm=name, threads=1, **case.geometry)
         np.testing.assert_allclose(again, y, rtol=0, atol=5e-5 * scale, err_msg=name)
+
+
+def test_few_channels_a_group_read_nothing_beyond_the_image() -> None:
+    for case in GROUPED:
+        x, w = (at_the_end(one) for one in _operands(case, "forward", False))
+        promises = kernels.conv2d_algorithms(case.x_shape, case.w_shape, **case.geometry)
+        if "grouped" in promises and x.size:
+            out = at_the_end(np.full(case.y_shape, np.nan, np.float32))
+            _run(case, "forward", "grouped", (x, w), out, 1)
+            assert not np.isnan(out).any()
 
 
 def test_a_nan_stays_where_it_belongs() -> None:
