@@ -21,7 +21,7 @@ from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.bench.neighbours import busy
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
-from bestof.torch.engines.error import OVER_AUTOCAST, RELAXED
+from bestof.torch.engines.tolerance import OVER_AUTOCAST, RELAXED
 from bestof.worker.process import WorkerProcess
 
 # The number of steps whose losses are compared. A wrong gradient does not show in the first one.

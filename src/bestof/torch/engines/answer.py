@@ -11,9 +11,11 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
+from bestof.torch.engines.build import build
 from bestof.torch.engines.engine import Engine
-from bestof.torch.engines.error import allowed_error, error_of
+from bestof.torch.engines.error import error_of
 from bestof.torch.engines.flat import FlatModel
+from bestof.torch.engines.tolerance import allowed_error
 from bestof.torch.engines.travel import Inputs
 
 
@@ -42,7 +44,7 @@ class Answer:
         expected = [one for one in outputs if isinstance(one, Tensor)]
         self._others = [None if isinstance(one, Tensor) else one for one in outputs]
         self._places = [place for place, one in enumerate(outputs) if isinstance(one, Tensor)]
-        self._call = engine.build(flat, tensors, torch.get_num_threads(), accuracy)
+        self._call = build(engine, flat, tensors, torch.get_num_threads(), accuracy)
         halves = any(one.dtype in (torch.bfloat16, torch.float16) for one in expected)
         error = error_of(self._call(tensors), expected)
         if not error <= max(allowed_error(accuracy, 0.0, None, halves), 10 * (known or 0.0)):

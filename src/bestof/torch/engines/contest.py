@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import shorten
@@ -22,13 +21,15 @@ from bestof.accuracy import Accuracy
 from bestof.errors import BenchError
 from bestof.torch.engines.choice import EngineResult
 from bestof.torch.engines.engine import Engine
-from bestof.torch.engines.error import allowed_error
 from bestof.torch.engines.table import PLAN, find_engines
+from bestof.torch.engines.tolerance import allowed_error
 from bestof.torch.engines.travel import Inputs, send
 from bestof.worker.process import OutOfPatience, WorkerProcess
 
 PATIENCE = 40.0
-"""Seconds until all engines are built for some inputs: one that is not ready by then is out."""
+"""Seconds until all engines are built for some inputs: one that is not ready by then is out.
+
+The plan has as many seconds of its own."""
 
 _START_PATIENCE = 120.0  # seconds until PyTorch is imported and the model is read
 _SECONDS = 0.2  # of each engine in each round
@@ -155,7 +156,7 @@ def _prepare(
 ) -> None:
     """Build the engines for some inputs, and compare their outputs with the model in float64.
 
-    Those in neighbouring rows are built at the same time, unless they are to be built alone.
+    Those that may be built at the same time come first. The others follow one by one.
     """
     file = str(folder / f"expected-{place}.pt")
     facts = judge.ask("expect", place, monotonic() + PATIENCE, file=file)
@@ -165,10 +166,13 @@ def _prepare(
             if one.engine.name != PLAN:
                 one.reasons[place] = f"it cannot be compared: {reason}"
     until = monotonic() + PATIENCE
-    for alone, group in groupby(contestants, lambda one: one.engine.alone):
-        built = [one for one in group if not one.is_out(place)]
-        for batch in ([one] for one in built) if alone else (built,):
-            _build(batch, place, until)
+    running = [one for one in contestants if not one.is_out(place)]
+    _build([one for one in running if not one.engine.alone], place, until)
+    for one in running:
+        if one.engine.alone:
+            # The plan is what answers if others fail, so it has its own time.
+            is_plan = one.engine.name == PLAN
+            _build([one], place, monotonic() + PATIENCE if is_plan else until)
     if facts is not None and reason is None:
         allowed = allowed_error(accuracy, facts["eager"], facts["rounded"], halves)
         for one in contestants:

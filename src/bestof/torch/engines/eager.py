@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.engines.engine import Call
+from bestof.torch.engines.build import Call
 from bestof.torch.engines.flat import FlatModel
 
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from bestof.distribution import VERSION
-
-Call = Callable[[Sequence[Tensor]], Sequence[Tensor]]
-"""Runs a model on the tensors of its inputs, and returns those of its outputs."""
-
 
 _OWN = f"bestof {VERSION}"
 
@@ -26,7 +18,7 @@ class Engine:
     """One row of the table of engines.
 
     `module` has `build(flat, tensors, threads, accuracy, **options)`, which returns a `Call` for
-    inputs like `tensors`; see `flat.py`. It is imported where the engine is built. An engine is
+    inputs like `tensors`; see `build.py`. It is imported where the engine is built. An engine is
     missing if one of the modules in `needs` cannot be imported. `alone`: it is built while no other
     engine is, because it times what it chooses from, or keeps all cores busy.
     """
@@ -46,15 +38,6 @@ class Engine:
     def version(self) -> str:
         """The versions that the speed of the engine depends on. Evidence for others is not used."""
         return ", ".join([f"{one} {_version(one)}" for one in ("torch", *self.needs)] + [_OWN])
-
-    def build(self, *arguments: Any) -> Call:
-        """Return what the engine makes of `arguments`: those of `build` of its module."""
-        # PyTorch traces some layers otherwise if gradients are off. The libraries warn of what is
-        # deprecated in PyTorch.
-        with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            call: Call = import_module(self.module).build(*arguments, **self.options)
-        return call
 
 
 def _version(package: str) -> str:

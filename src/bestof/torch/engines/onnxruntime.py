@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.engines.engine import Call
+from bestof.torch.engines.build import Call
 from bestof.torch.engines.flat import FlatModel
 
 _REGISTRATION = logging.getLogger("torch.onnx._internal.exporter._registration")

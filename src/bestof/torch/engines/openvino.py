@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.engines.engine import Call
+from bestof.torch.engines.build import Call
 from bestof.torch.engines.flat import FlatModel
 
 _PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}

@@ -11,7 +11,7 @@ from bestof.torch.engines.engine import Engine
 _HERE = "bestof.torch.engines"
 
 PLAN = "plan"
-# In the order in which they are built: those that take longest come last.
+# Those that are built alone are built in this order: what takes longest comes last.
 ENGINES = (
     Engine(PLAN, "bestof.torch.plan.engine", alone=True),
     Engine("eager", f"{_HERE}.eager"),

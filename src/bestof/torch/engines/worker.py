@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from bestof.selection.store import default_store
-from bestof.torch.engines.engine import Call, Engine
+from bestof.torch.engines.build import Call, build
+from bestof.torch.engines.engine import Engine
 from bestof.torch.engines.error import error_of
 from bestof.torch.engines.travel import receive
 from bestof.worker.end_with import end_with
@@ -67,7 +68,7 @@ class EngineWorker:
         started = perf_counter()
         flat, tensors = self._models[place]
         threads, accuracy = self._job["threads"], self._job["accuracy"]
-        self._calls[place] = self._engine.build(flat, tensors, threads, accuracy)
+        self._calls[place] = build(self._engine, flat, tensors, threads, accuracy)
         self._calls[place](tensors)
         store = default_store()  # the plan's choices, which the caller's process will read
         if store is not None:

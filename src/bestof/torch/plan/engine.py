@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
-from bestof.torch.engines.engine import Call
+from bestof.torch.engines.build import Call
 from bestof.torch.engines.flat import FlatModel
 from bestof.torch.plan.optimize import optimize
 

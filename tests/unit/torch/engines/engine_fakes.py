@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bestof.torch.engines.engine import Call, Engine
+from bestof.torch.engines.build import Call
+from bestof.torch.engines.engine import Engine
 from bestof.torch.engines.flat import FlatModel
 
 SLOW = 0.03  # seconds; hundreds of times what the models take

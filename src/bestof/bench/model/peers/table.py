@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from bestof.bench.model.job import DTYPES, Job
 from bestof.bench.peer import Peer, find_rows
-from bestof.torch.engines.error import FLOAT32, RELAXED
 from bestof.torch.engines.table import ENGINES
+from bestof.torch.engines.tolerance import FLOAT32, RELAXED
 
 # TF32 rounds operands to 11 bits.
 TF32 = 1e-2
