@@ -49,8 +49,9 @@ def check_alternative(
     also computed in channels last, from operands that are not contiguous, with zeros, NaN and
     infinities, and with an empty batch. The results must have PyTorch's sizes, strides and dtypes,
     and lie within the error that the row promises. NaN and infinities must lie where PyTorch has
-    them, but for rows of the accuracy `relaxed`. The row must leave its operands alone, share no
-    memory with them, and be right again in memory that holds other numbers.
+    them, and may lie where it has them in float64, but for rows of the accuracy `relaxed`. The row
+    must leave its operands alone, share no memory with them, and be right again in memory that
+    holds other numbers.
 
     operation: its name in reports, such as "silu".
     alternative: the name of a row, registered or of bestof, or a function as `bt.register` takes.
@@ -218,13 +219,15 @@ def _wrong(operation: Operation[Any], row: Row[Any], arguments: _Arguments) -> l
     wrong += wrong_strides(expected, got)
     if not any(one.numel() for one in _results(expected)):
         return wrong
-    right = _in_float64(operation, original, call.problem, call.operands, expected)
-    if operation.compare(operation.rows[0], original, args, right, expected).wrong is not None:
+    right = wide = _in_float64(operation, original, call.problem, call.operands, expected)
+    if not all(map(_is_finite, call.operands)):
+        right = expected
+    elif operation.compare(operation.rows[0], original, args, right, expected).wrong is not None:
         right = expected  # its results are compared bit for bit
 
     def judge(result: Any) -> list[str]:
-        found = operation.compare(row, original, args, right, result).wrong
-        return [] if found is None else [found]
+        found = operation.compare(row, original, args, _spread_to(right, wide, result), result)
+        return [] if found.wrong is None else [found.wrong]
 
     wrong += judge(got) + _wrong_again(row, original, args, got, judge)
     guard.put_back()
@@ -259,10 +262,8 @@ def _in_float64(
 ) -> Any:
     """Return PyTorch's results for operands in float64, rounded once.
 
-    Its own results if it has none in float64, or if NaN and infinities must lie where it has them.
+    Its own results if it has none in float64.
     """
-    if not all(bool(torch.isfinite(one).all()) for one in operands if _is_number(one)):
-        return expected
     if hasattr(problem, "dtype"):
         problem = problem._replace(dtype="float64")
     try:
@@ -276,6 +277,24 @@ def _in_float64(
         None if one is None else one.to(right.dtype)
         for one, right in zip(found, expected, strict=True)
     )
+
+
+def _spread_to(expected: Any, wide: Any, got: Any) -> Any:
+    """Return the expected results with what is no number where a row and float64 have such, too.
+
+    A sum over padding has NaN or not, by whether a kernel multiplies it with the zeros there. For
+    one weight gradient, PyTorch's kernel had 1120 NaN in float32 on one processor, 1728 in float64.
+    """
+    if not isinstance(expected, Tensor):
+        return tuple(map(_spread_to, expected, wide, got))
+    if expected is None or not _is_number(expected):
+        return expected
+    alike = (got == wide) | (torch.isnan(got) & torch.isnan(wide))
+    return torch.where(alike & ~torch.isfinite(got), got, expected)
+
+
+def _is_finite(one: Any) -> bool:
+    return not _is_number(one) or bool(torch.isfinite(one).all())
 
 
 def _results(result: Any) -> list[Tensor]:
