@@ -46,11 +46,11 @@ def test_every_command_has_its_place() -> None:
     help_of = extension("command_help").help_of
     there = []
     for command in re.findall(
-        r"^  (\w+) {2,}", help_of([]).partition("commands:")[2], re.MULTILINE
+        r"^  ([\w-]+) {2,}", help_of([]).partition("commands:")[2], re.MULTILINE
     ):
         lines = help_of([command])
         section = re.search(r"^(?:  ACTION|benchmarks:)\n((?:    ?\w.*\n| +\S.*\n)+)", lines, re.M)
-        inner = re.findall(r"^ {2,4}(\w+) {2,}", section[1], re.MULTILINE) if section else []
+        inner = re.findall(r"^ {2,4}([\w-]+) {2,}", section[1], re.MULTILINE) if section else []
         there += [f"{command} {one}" for one in inner] or [command]
     assert listed == there
 

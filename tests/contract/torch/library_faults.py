@@ -27,9 +27,10 @@ def strided_points() -> None:
         convolution.zero_grad()
         convolution(x).square().sum().backward()
         assert convolution.weight.grad is not None
-        torch.testing.assert_close(
-            convolution.weight.grad.double(), exact.weight.grad, rtol=1e-2, atol=1e-1
-        )
+        # Where a kernel rounds the weights to 8 bits, all terms of a gradient move alike. So its
+        # error is relative to the largest gradients, by 2^-9.
+        off = convolution.weight.grad.double() - exact.weight.grad
+        assert off.norm() <= 1e-2 * exact.weight.grad.norm(), off
 
 
 def thin_images() -> None:
