@@ -7,6 +7,7 @@ PyTorch's own kernels back.
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from torch.utils.data import DataLoader
 import bestof.torch as bt
 from bestof.selection.state.registry import use_store
 from bestof.selection.store.memory import MemoryStore
+from bestof.torch.process.neighbours import NEIGHBOURS
 
 _EPS = torch.finfo(torch.float32).eps
 _CONFIG: dict[str, Any] = {
@@ -102,6 +104,8 @@ def faults(name: str, **options: Any) -> tuple[int, list[str]]:
             finally:
                 bt.disable()
             assert not _hold(), "disable leaves something in PyTorch"
+            threads = [one for one in threading.enumerate() if one.name == "bestof-neighbours"]
+            assert NEIGHBOURS._watchers or not threads, "disable leaves a thread"
             left = [name for name in _HOOKS if getattr(module, name)]
             assert not left, f"disable leaves hooks of all modules: {left}"
             assert DataLoader.__iter__ is _ITERATE, "disable leaves something in DataLoader"

@@ -45,8 +45,8 @@ class Neighbours:
         self._lock = threading.RLock()
         self._watchers: set[str] = set()
         self._refused = False
-        self._stop: threading.Event | None = None
-        self._task = 0  # what the system calls the thread
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         self._rests = False
         self._seen: dict[str, tuple[int, int]] = {}  # at the last look
         self._looked = 0.0
@@ -58,10 +58,16 @@ class Neighbours:
         """
         with self._lock:
             self._watchers.add(watcher)
-            if self._stop is None and not self._refused and can_help():
+            if not self.watches and not self._refused and can_help():
                 self._seen, self._looked = _times(), monotonic()
                 if self._seen:
                     self._start()
+
+    @property
+    def watches(self) -> bool:
+        """Whether a thread watches, and has not been told to end."""
+        thread = self._thread
+        return thread is not None and thread.is_alive() and not self._stop.is_set()
 
     def leave(self, watcher: str = "program") -> None:
         """Stop watching and end the team, unless others watch."""
@@ -91,7 +97,7 @@ class Neighbours:
         Python 3.12 and newer warn if a process with more than one thread forks.
         """
         self._lock.acquire()
-        self._rests = self._stop is not None
+        self._rests = self.watches
         self._end()
 
     def resume(self) -> None:
@@ -102,7 +108,7 @@ class Neighbours:
 
     def forget(self) -> None:
         """Start anew in a forked process, where neither thread exists. A refusal still holds."""
-        self.team, self._stop = IdleTeam(), None
+        self.team, self._thread = IdleTeam(), None
         self._lock, self._watchers = threading.RLock(), set()
 
     def look(self, waited: float) -> None:
@@ -113,28 +119,27 @@ class Neighbours:
             self.team.end()
 
     def _start(self) -> None:
-        self._stop = stop = threading.Event()
+        stop = threading.Event()
         thread = threading.Thread(
             target=self._run, args=(stop,), name="bestof-neighbours", daemon=True
         )
-        try:
+        self._stop, self._thread = stop, thread  # before it runs: an interrupt must not lose it
+        with suppress(RuntimeError):  # the system starts no thread at present
             thread.start()
-        except RuntimeError:  # the system starts no thread at present
-            self._stop = None
-        else:
-            self._task = thread.native_id or 0
 
     def _end(self) -> None:
         """End the thread, and wait until the system has none: `join` returns a little earlier."""
-        stop, self._stop = self._stop, None
-        if stop is None:
+        thread = self._thread
+        if thread is None:
             return
-        stop.set()
-        if threading.get_native_id() == self._task:  # it collects the last owner
+        self._stop.set()  # first: an interrupt behind this line leaves a thread that ends
+        task = thread.native_id
+        if task is None or threading.get_native_id() == task:  # it collects the last owner
             return
         latest = monotonic() + PATIENCE
-        while os.path.exists(f"/proc/self/task/{self._task}") and monotonic() < latest:
+        while os.path.exists(f"/proc/self/task/{task}") and monotonic() < latest:
             sleep(0.0001)
+        self._thread = None
 
     def _run(self, stop: threading.Event) -> None:
         # A thread that has rested goes on from the last look, so that frequent forks prevent none.
