@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bestof.bench.model.job import Job
@@ -142,11 +142,7 @@ def _ratio(times: ModelTimes, promise: Promise) -> Reach | None:
 def _least_ratio(
     times: ModelTimes, promise: Promise, mine: Sequence[PeerTime], others: Sequence[PeerTime]
 ) -> Reach | None:
-    best = [
-        min((one for one in peers if one.least), key=lambda one: one.least or 0.0, default=None)
-        for peers in (mine, others)
-    ]
-    ours, theirs = best
+    ours, theirs = (_fastest(one, lambda peer: peer.least) for one in (mine, others))
     if ours is None or theirs is None or not ours.least or not theirs.least:
         return None
     what = f"{times.job}: {ours.label} over {theirs.label}, least times"
@@ -162,12 +158,13 @@ def _memory(times: ModelTimes) -> Iterator[Reach]:
         yield Reach(what, MEMORY, (ours.peak_bytes or 0) / (theirs.peak_bytes or 1), most=True)
 
 
-def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
-    return min(
-        (peer for peer in peers if peer.seconds is not None),
-        key=lambda peer: peer.seconds or 0.0,
-        default=None,
-    )
+def _fastest(
+    peers: Sequence[PeerTime],
+    time: Callable[[PeerTime], float | None] = lambda peer: peer.seconds,
+) -> PeerTime | None:
+    """Return the peer with the shortest of these times; None if no peer has one."""
+    timed = [(seconds, peer) for peer in peers if (seconds := time(peer)) is not None]
+    return min(timed, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def tuning_price(peer: PeerTime) -> float | None:

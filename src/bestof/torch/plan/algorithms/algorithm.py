@@ -52,13 +52,11 @@ class Site:
         Kernels are given addresses. The check runs once, when a layer is bound to memory.
         """
         one, layer = self.problem.convolution, self.layer
-        (n, c, h, w), (outer, inner, *kernel) = one.input_shape, one.weight_shape
+        (n, c, h, w), (outer, inner, *_) = one.input_shape, one.weight_shape
         given: tuple[int, ...] = (w, c)
         made: tuple[int, ...] = (w, outer)
-        if not layer.linear:
-            extents = zip((h, w), kernel, one.padding, one.stride, one.dilation, strict=True)
-            below = [(x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, p, s, d in extents]
-            given, made = (n, c, h, w), (n, outer, *below)
+        if not layer.linear:  # of the geometry of the problem, as is checked below
+            given, made = (n, c, h, w), (n, outer, *layer.extents(h, w))
         pooled = (*made[:2], *(size // 2 for size in made[2:])) if layer.pooled else made
         bias = layer.weights.float_bias
         right = (

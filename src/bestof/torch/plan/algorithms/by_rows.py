@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from bestof.kernels import InvertedResidualPlan, isa, pack_weights
+from bestof.kernels import InvertedResidualPlan
 from bestof.kernels.inverted_residual import DEPTHWISE, EXPANSION, PROJECTION
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.layers.block import Block
@@ -39,9 +39,9 @@ def bind_by_rows(block: Block, x: Tensor, out: Tensor, residual: Tensor | None) 
         dilation=middle.dilation,
         activations=(_activation(first), _activation(middle), _activation(last)),
     )
-    expands = None if first is None else _packed(first, EXPANSION)
-    filters = _packed(middle, DEPTHWISE)
-    projects = None if last is None else _packed(last, PROJECTION)
+    expands = None if first is None else first.weights.packed_kept(EXPANSION)
+    filters = middle.weights.packed_kept(DEPTHWISE)
+    projects = None if last is None else last.weights.packed_kept(PROJECTION)
     run = partial(
         plan.run,
         x.data_ptr(),
@@ -70,11 +70,3 @@ def _activation(layer: Layer | None) -> tuple[str, float] | None:
 def _bias(layer: Layer | None) -> int:
     bias = None if layer is None else layer.weights.float_bias
     return 0 if bias is None else bias.data_ptr()
-
-
-def _packed(layer: Layer, algorithm: str) -> Packed:
-    weights = layer.weights
-    return weights.kept(
-        (algorithm, isa()),
-        lambda: Packed(pack_weights(weights.rows(), algorithm, groups=weights.groups)),
-    )

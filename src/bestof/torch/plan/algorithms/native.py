@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bestof.accuracy import allows
 from bestof.kernels import Algorithm as Row
-from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
+from bestof.kernels import Conv2dPlan, algorithms
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
@@ -110,10 +110,7 @@ class Native(Algorithm):
         weights = site.layer.weights
         if not self._keeps_weights(site.problem):
             return weights.rows_kept()
-        return weights.kept(
-            (self.kernel, isa()),
-            lambda: Packed(pack_weights(weights.rows(), self.kernel, groups=weights.groups)),
-        )
+        return weights.packed_kept(self.kernel)
 
 
 def _runner(

@@ -38,14 +38,7 @@ class Block:
     def shapes(self, x: Shape) -> Iterator[Shape]:
         """Yield the shapes (N, C, H, W) of what the layers make of x."""
         for layer in self.layers:
-            filters, _, *kernel = layer.weights.weight.shape
-            extents = zip(
-                *(x[2:], kernel, layer.padding, layer.stride, layer.dilation), strict=True
-            )
-            x = (
-                *(x[0], filters),
-                *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, p, s, d in extents),
-            )
+            x = (x[0], len(layer.weights.weight), *layer.extents(*x[2:]))
             yield x
 
     def problem(self, x: Shape, accuracy: Accuracy, residual: bool) -> BlockProblem:

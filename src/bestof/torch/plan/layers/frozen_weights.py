@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
-from bestof.kernels import PackedMatrix, PackedWeights
+from bestof.kernels import PackedMatrix, PackedWeights, isa, pack_weights
 from bestof.torch.process.fork_lock import ForkLock
 
 
@@ -171,6 +171,13 @@ class FrozenWeights:
             return Packed(folded, shared=_address(folded) == _address(self.weight))
 
         return self.kept(("folded",), make)
+
+    def packed_kept(self, kernel: str) -> Packed:
+        """Return the weight as a native kernel packs it, for the instruction set in use."""
+        return self.kept(
+            (kernel, isa()),
+            lambda: Packed(pack_weights(self.rows(), kernel, groups=self.groups)),
+        )
 
     def kept(self, key: tuple[str, ...], make: Callable[[], Packed]) -> Packed:
         """Return the layout of a key, made once and kept while a step holds the layout."""

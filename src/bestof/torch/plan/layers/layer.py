@@ -37,6 +37,14 @@ class Layer:
         """(stride, padding, dilation, groups), in the order of `conv2d`."""
         return self.stride, self.padding, self.dilation, self.groups
 
+    def extents(self, height: int, width: int) -> tuple[int, ...]:
+        """Return the rows and columns that a convolution makes of an image, before pooling."""
+        kernel = self.weights.weight.shape[2:]
+        given = zip(
+            *((height, width), kernel, self.padding, self.stride, self.dilation), strict=True
+        )
+        return tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, p, s, d in given)
+
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x * weight + bias by PyTorch's own operator."""
         if self.linear:

@@ -132,22 +132,12 @@ def allowed_error(promise: Promise, scale: float, plain: Size) -> float:
 def _parts(layer: Layer, x: Tensor, weight: Tensor) -> Iterator[slice]:
     """Yield the filters that are computed at a time: whole groups, if there are groups."""
     each = len(weight) // layer.groups if layer.groups > 1 else 1
-    results = len(x) if layer.linear else len(x) * prod(_extents(layer, x, weight))
+    results = len(x) if layer.linear else len(x) * prod(layer.extents(*x.shape[2:]))
     wanted = max(_FILTERS, PIECE // max(1, results))
     count = max(_FILTERS, wanted // _FILTERS * _FILTERS)
     count = -(-count // each) * each
     for first in range(0, len(weight), count):
         yield slice(first, min(first + count, len(weight)))
-
-
-def _extents(layer: Layer, x: Tensor, weight: Tensor) -> tuple[int, ...]:
-    """Return the height and width of the results of a convolution."""
-    return tuple(
-        (size + 2 * pad - step * (extent - 1) - 1) // stride + 1
-        for size, extent, stride, pad, step in zip(
-            x.shape[2:], weight.shape[2:], layer.stride, layer.padding, layer.dilation, strict=True
-        )
-    )
 
 
 def _some_filters(layer: Layer, filters: slice, count: int) -> tuple[Layer, slice]:
@@ -206,7 +196,7 @@ def _summed_squares(
     many bytes again, and the peak of memory.
     """
     taps = _squared_taps(layer, weight, x.dtype, unit).double()
-    outputs = len(x) * len(weight) * (1 if layer.linear else prod(_extents(layer, x, weight)))
+    outputs = len(x) * len(weight) * (1 if layer.linear else prod(layer.extents(*x.shape[2:])))
     total = 0.0
     step = max(1, PIECE // max(1, x[:, :1].numel()))
     for first in range(0, len(taps), step):
@@ -220,7 +210,7 @@ def _summed_squares(
 
 def _windows(layer: Layer, squares: Tensor, weight: Tensor) -> Tensor:
     """Return the sums over the pixels that each tap meets: (channels, height, width)."""
-    (high, wide), (rows, columns) = weight.shape[2:], _extents(layer, squares, weight)
+    (high, wide), (rows, columns) = weight.shape[2:], layer.extents(*squares.shape[2:])
     found = torch.zeros(squares.shape[1], high, wide, dtype=torch.float64)
     for y in range(high):
         met = _met(0, y, rows, squares.shape[2], layer)
