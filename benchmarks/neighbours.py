@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+
+from bestof.bench.neighbours import busy
 
 REACH = 1.3
 BY_HAND: dict[str, dict[str, str]] = {
@@ -109,25 +108,6 @@ def train(setting: str, images: int, seconds: float) -> list[float]:
         step()
         taken.append(perf_counter() - before)
     return taken
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Let some processes compute meanwhile."""
-    processes = [multiprocessing.Process(target=spin, daemon=True) for _ in range(count)]
-    for one in processes:
-        one.start()
-    try:
-        yield
-    finally:
-        for one in processes:
-            one.kill()
-
-
-def spin() -> None:
-    parent = os.getppid()
-    while os.getppid() == parent:
-        pass
 
 
 if __name__ == "__main__":

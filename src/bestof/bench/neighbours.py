@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-_SPIN = "import sys\nsys.stdout.write('.')\nsys.stdout.flush()\nwhile True: pass"
+# It ends with the process that has started it, also if that is killed.
+_SPIN = """
+import os, sys
+parent = int(sys.argv[1])
+sys.stdout.write(".")
+sys.stdout.flush()
+while os.getppid() == parent:
+    pass
+"""
 
 
 @contextmanager
@@ -16,7 +25,9 @@ def busy(count: int) -> Iterator[None]:
     with ExitStack() as stack:
         started = []
         for _ in range(count):
-            one = subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE)
+            one = subprocess.Popen(
+                [sys.executable, "-c", _SPIN, str(os.getpid())], stdout=subprocess.PIPE
+            )
             stack.callback(_end, one)
             started.append(one)
         for one in started:

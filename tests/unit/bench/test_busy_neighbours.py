@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,21 @@ def test_they_end_if_the_measurement_fails() -> None:
     with pytest.raises(subprocess.SubprocessError), busy(1):
         raise subprocess.SubprocessError
     assert children() <= before
+
+
+def test_they_end_if_the_measurement_is_killed() -> None:
+    program = """
+import os, signal
+from bestof.bench.neighbours import busy
+with busy(1):
+    print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    (number,) = done.stdout.split()
+    stat = Path("/proc", number.decode(), "stat")
+    for _ in range(500):
+        if not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z":
+            return
+        time.sleep(0.01)
+    pytest.fail("a busy process was left")
