@@ -280,14 +280,14 @@ def _in_float64(
 
 
 def _spread_to(expected: Any, wide: Any, got: Any) -> Any:
-    """Return the expected results with what is no number where a row and float64 have such, too.
+    """Return the expected results, with the NaN or infinity of float64 where a row has the same.
 
     A sum over padding has NaN or not, by whether a kernel multiplies it with the zeros there. For
     one weight gradient, PyTorch's kernel had 1120 NaN in float32 on one processor, 1728 in float64.
     """
-    if not isinstance(expected, Tensor):
+    if isinstance(expected, tuple | list):
         return tuple(map(_spread_to, expected, wide, got))
-    if expected is None or not _is_number(expected):
+    if not _is_number(expected):  # an absent result among them
         return expected
     alike = (got == wide) | (torch.isnan(got) & torch.isnan(wide))
     return torch.where(alike & ~torch.isfinite(got), got, expected)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import bestof.torch as bt
+from bestof import testing
 from bestof.errors import InvalidArgument
 from bestof.testing import check_alternative
 from bestof.torch.ops import table
@@ -208,3 +209,11 @@ def test_what_is_no_number_may_lie_where_float64_has_it_too() -> None:
     assert check_alternative(name, spreads, problems).passed
     with pytest.raises(AssertionError, match="NaN or infinity lies elsewhere than it should"):
         check_alternative("silu", lambda p, _, x: p(x) if x.isfinite().all() else x * torch.nan)
+
+
+def test_results_that_are_absent_stay_absent() -> None:
+    """As the gradient of a bias that a layer does not have."""
+    right, nan = torch.ones(3), torch.tensor([1.0, torch.nan, 1.0])
+    got = testing._spread_to((right, None), (nan, None), (nan, None))
+    torch.testing.assert_close(got[0], nan, equal_nan=True)
+    assert got[1] is None
