@@ -3,19 +3,12 @@
 // is at an edge.
 #pragma once
 #include "conv/epilogue.h"
-#include "gemm/micro_kernel.h"
+#include "conv/tap_sums.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Results of a row that are summed at once: 7, 14, 28, 56 and 112 are multiples. Twice as many
-// where 32 registers hold their sums: the weights of a row of taps are then loaded half as often.
-constexpr int kFew = 7, kMany = kTileRows == 14 ? 14 : kFew;
 constexpr long kDepthwiseBlock = 16;  // channels whose weights lie side by side
-
-BESTOF_INLINE long taps_of(const Problem& p) {
-  return p.kernel_height * p.kernel_width;
-}
 
 // The weights of one tap, from channel c to the end of its block.
 template <class Floats>
@@ -54,17 +47,6 @@ inline void copy_row(const Problem& p, const Element* from, long lanes, const Li
   const long first = larger(p.pad_left, 0), end = smaller(lines.pixels, p.pad_left + p.in_width);
   for (long j = first; j < end; ++j) {
     store(to + j * kStep, read(from + (j - p.pad_left) * p.in_channels, lanes));
-  }
-}
-
-// Adds pixel j of a line to the sums that read it under tap s and those behind it. Templates count,
-// since GCC 12 keeps sums in memory where loops with conditions do.
-template <int kResults, int kWidth, int kStride, int j, int s = 0>
-BESTOF_INLINE void add_pixel(Vec pixel, const Vec* weight, Vec* sum) {
-  if constexpr (s < kWidth) {
-    constexpr int i = (j - s) / kStride;
-    if constexpr (j >= s && (j - s) % kStride == 0 && i < kResults) sum[i] += weight[s] * pixel;
-    add_pixel<kResults, kWidth, kStride, j, s + 1>(pixel, weight, sum);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "conv/algorithms.h"
 #include "conv/epilogue.h"
 #include "conv/operands.h"
+#include "conv/tap_sums.h"
 #include "conv/weights.h"
 #include "gemm/micro_kernel.h"
 
@@ -18,9 +19,7 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Results that are summed at once: one row of 14, or two rows of 7. Half of that where 16 registers
-// hold all sums.
-constexpr int kMany = kTileRows == 14 ? 14 : 7, kFew = 7;
+// kMany results are summed at once: of one row, or kFew of two rows each.
 
 // The lines of one strip of results take at most this, a part of L1.
 constexpr long kLineFloats = 8192;
@@ -48,10 +47,6 @@ struct Spread {
     return shared ? smaller(channels - unit * kLanes, kLanes) : each;
   }
 };
-
-long taps_of(const Problem& p) {
-  return p.kernel_height * p.kernel_width;
-}
 
 // Sums are not cut, so they are kept as short as a chain of the micro-kernel may be. Wide groups
 // fill the tiles of matrix products. Taps far apart would need many lines.
@@ -120,16 +115,6 @@ struct Lines {
 
 long forward_scratch(const Problem& p, int threads) {
   return threads * Spread(p).planes * Lines(p).plane_floats();
-}
-
-// Adds a vector of pixel `at` of a line to the sums that read it under tap s and those behind it.
-template <int kColumns, int kWidth, int kStride, int at, int s = 0>
-BESTOF_INLINE void add_pixel(Vec pixel, const Vec* weight, Vec* sum) {
-  if constexpr (s < kWidth) {
-    constexpr int i = (at - s) / kStride;
-    if constexpr (at >= s && (at - s) % kStride == 0 && i < kColumns) sum[i] += weight[s] * pixel;
-    add_pixel<kColumns, kWidth, kStride, at, s + 1>(pixel, weight, sum);
-  }
 }
 
 // Adds the pixels of a line under one row of taps, whose lanes come from those that `from` names.
