@@ -300,7 +300,8 @@ def test_a_network_learns(amp: torch.dtype | None, layout: bool) -> None:
     assert all(map(isfinite, losses))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, as is the next
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_a_compiled_model_runs() -> None:
     model = Network().cuda().eval()
     x = torch.randn(8, 3, 32, 32, device="cuda")

@@ -125,6 +125,31 @@ def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> No
     assert [selector.explain(n).decision for n in range(4)] == ["first"] * 4
 
 
+class Behind(Waiting):
+    """The device is a second behind the program; a comparison takes a tenth more."""
+
+    def wait(self, stage: int, args: tuple[Any, ...]) -> None:
+        self._program.clock.passes(1.0)
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
+        self._program.clock.passes(0.1)
+
+
+def test_what_the_program_had_begun_before_is_no_price_of_a_comparison(program: Program) -> None:
+    device = FakeDevice()
+    selector = program.selector(
+        [(name, device.function(name, 1e-5)) for name in ("first", "b")],
+        lambda n: n,
+        timer=device,
+        check=Behind(program),
+    )
+    while selector.trials < 2:
+        selector(1)
+        device.finishes()
+        program.clock.passes(0.05)
+    assert selector._knowledge.budget.lost == pytest.approx(0.1, rel=1e-3)
+
+
 def test_selectors_of_the_process_share_one_account() -> None:
     assert account_of(time.perf_counter) is Defaults.budget
     assert account_of(time.process_time) is not Defaults.budget
@@ -280,6 +305,19 @@ def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
     for _ in range(9):
         selector._knowledge.compared(0.01, 1.0, trusted=False)
     account.lost = SHARE * account.seconds - 1.5
+    selector(1)
+    assert selector.trials == 2
+
+
+def test_one_comparison_in_which_a_library_sets_itself_up_does_not_end_the_search(
+    program: Program,
+) -> None:
+    selector = program.selector({"first": 1.0, "same": 1.0}, check=Free(program))
+    selector(1)
+    selector._knowledge.compared(1000.0, 1.0, trusted=False)
+    account = selector._knowledge.budget
+    program.clock.passes(100.0)
+    account.lost = SHARE * account.seconds - 10.0  # enough for a trial and eight calls
     selector(1)
     assert selector.trials == 2
 

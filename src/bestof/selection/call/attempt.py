@@ -47,6 +47,7 @@ class Attempt(Trial):
         "knowledge",
         "settled",
         "stage",
+        "started",
         "timed",
         "timing",
         "tuning",
@@ -91,7 +92,7 @@ class Attempt(Trial):
         compared: Comparison | None = None
         verifier, expected = self.guard.verifier, UNKNOWN
         compares = knowledge.budget.is_on and self.guard.check is not None
-        started = self.guard.clock() if compares or verifier is not None else 0.0
+        self.started = self.guard.clock() if compares or verifier is not None else 0.0
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
@@ -104,7 +105,7 @@ class Attempt(Trial):
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
         if compares:
-            knowledge.budget.book(clock() - started)
+            knowledge.budget.book(clock() - self.started)
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
@@ -125,7 +126,7 @@ class Attempt(Trial):
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:
-                return self._verified(verifier, started, seconds, result, expected, args)
+                return self._verified(verifier, seconds, result, expected, args)
             if compared is None:
                 self._tell(self, seconds, None)
                 return result
@@ -208,6 +209,9 @@ class Attempt(Trial):
             self._pollute()
         handlers = registered_handlers()
         try:
+            if self.guard.late is not None:
+                verifier.wait(self.stage, args)
+                self.started = self.guard.clock()
             if not trusted:
                 return verifier.expect(self.stage, args)
             expected = verifier.expect_of_trusted(self.stage, args)
@@ -226,7 +230,6 @@ class Attempt(Trial):
     def _verified(
         self,
         verifier: Verifier,
-        started: float,
         seconds: float,
         result: Any,
         expected: Any,
@@ -239,7 +242,7 @@ class Attempt(Trial):
         except BaseException:
             self.withdraw()
             raise
-        waited = self.guard.clock() - started
+        waited = self.guard.clock() - self.started
         trusted = verifier.trusts(candidate.alternative.name)
         # The time of a late trial is that of its device. The program has waited here for the
         # device, and for all that a library does before its first call.

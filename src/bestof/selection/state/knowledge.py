@@ -38,6 +38,7 @@ _log = logging.getLogger("bestof")
 
 _COURSE_KEPT = 4096  # decisions
 _COMPARISON = 3.0  # calls: the cost of a comparison, before the first
+_DEARER = 4.0  # times the price so far: the most that one comparison may be worth to it
 
 
 class Knowledge:
@@ -179,7 +180,10 @@ class Knowledge:
         if self.budget.is_on:
             self.budget.book(cost)
         if 0.0 < seconds < inf and not trusted:
-            self.comparison = (self.comparison + cost / seconds) / 2
+            # The first one may pay for what a library sets up: seconds, on a device. Alone, it
+            # raises the price of later ones by a few times only.
+            dear = _DEARER * self.comparison
+            self.comparison = (self.comparison + min(cost / seconds, dear)) / 2
 
     def may_try(self, tuning: Tuning) -> bool:
         """Return whether the budget allows the next trial, with its comparison."""

@@ -40,6 +40,13 @@ class Verifier(ABC):
     def trusts(self, alternative: str) -> bool:
         """Return whether results of an alternative need no comparison."""
 
+    def wait(self, stage: int, args: tuple[Any, ...]) -> None:  # noqa: B027  # most have no device
+        """Wait for what the program has begun on a device before this call.
+
+        The comparison would wait for this as well, but it is no part of what the comparison costs.
+        Called only if times come from a Timer.
+        """
+
     @abstractmethod
     def expect(self, stage: int, args: tuple[Any, ...]) -> Any:
         """Return what `judge` needs: the expected result, before the alternative runs.
