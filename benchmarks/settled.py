@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import bestof.torch as bt
+from bestof.selection.state.registry import search_count
 
-# This many steps without a trial mean that nothing is searched any more.
+# This many steps without a search mean that nothing is searched any more.
 _QUIET = 5
 
 
 def settle(step: Callable[[], object], most: int) -> int:
-    """Run up to `most` steps, and return how many. They end after five in a row without a trial."""
-    trials, quiet = -1, 0
+    """Run up to `most` steps, and return how many. They end after five in a row without a search.
+
+    A search that waits for the budget of tuning goes on.
+    """
+    searches, quiet = -1, 0
     for number in range(1, most + 1):
         step()
-        now = bt.summary().trials
-        quiet = quiet + 1 if now == trials else 0
-        trials = now
+        now = search_count()
+        quiet = quiet + 1 if now == searches else 0
+        searches = now
         if quiet == _QUIET:
             return number
     return most
