@@ -65,6 +65,14 @@ def test_tuning_that_was_ordered_needs_no_budget(program: Program) -> None:
     assert [selector(2) for _ in range(4)] == ["first"] * 4
 
 
+def test_cheap_comparisons_of_ordered_tuning_need_no_budget(program: Program) -> None:
+    knowledge = program.selector(TIMES)._knowledge
+    knowledge.budget.book(100.0)
+    assert not knowledge.may_compare()
+    with lifted():
+        assert knowledge.may_compare()
+
+
 def test_a_pass_of_a_group_is_never_cut(program: Program) -> None:
     pairs: Any = [
         (name, [program.function(f"{name}0", seconds), program.function(f"{name}1", seconds)])

@@ -61,8 +61,10 @@ class Budget:
             self.lost += seconds
 
     def has_left(self, share: float | None) -> bool:
-        """Return whether the account is not used up."""
-        return share is None or not self.is_on or self.lost < max(_FREE, share * self.seconds)
+        """Return whether the account is not used up, or does not count."""
+        if share is None or not self.is_on or _is_lifted.get():
+            return True
+        return self.lost < max(_FREE, share * self.seconds)
 
     def allows(self, share: float | None, cost: float) -> bool:
         """Return whether a trial may be begun that would cost so many seconds.
