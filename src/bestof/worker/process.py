@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
 from types import MappingProxyType
@@ -29,6 +30,9 @@ class WorkerProcess:
     `argument` as its only argument, and with more variables from `environment`. The process ends
     with the `with` block, by force if it does not end by itself.
 
+    `lost` has the seconds for which the main thread waited for a processor since the last order, as
+    far as `receive` has seen.
+
     `ask` raises BenchError if the peer fails, dies or takes too long. The message holds the error,
     or the last line that the process wrote.
     """
@@ -40,6 +44,8 @@ class WorkerProcess:
         threads: int,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self.lost = 0.0
+        self._before = 0.0  # what `_waited` returned when the last order was sent
         # A file, not a pipe: the writer of a full pipe would block.
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
@@ -80,15 +86,20 @@ class WorkerProcess:
     def send(self, order: str, **arguments: Any) -> None:
         """Call the worker's method `order`. Its answer waits for `receive`."""
         assert self._process.stdin is not None
+        self.lost, self._before = 0.0, self._waited()
         try:
             self._process.stdin.write(json.dumps({"order": order, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise BenchError(self._ended()) from None
 
-    def receive(self, order: str, patience: float | None = None) -> Any:
-        """Return the answer to `order`, the oldest one that was sent. `patience`: see `ask`."""
-        line = self._line(patience)
+    def receive(self, order: str, patience: float | None = None, *, crowded: float = 0.0) -> Any:
+        """Return the answer to `order`, the oldest one that was sent.
+
+        patience: see `ask`. crowded: the seconds that may be added to it, at most, for those in
+        which the process waits for a processor.
+        """
+        line = self._line(patience, crowded)
         if line is None:
             self._process.kill()
             self._process.wait()
@@ -104,17 +115,36 @@ class WorkerProcess:
         """Return whether the process still runs."""
         return self._process.poll() is None
 
-    def _line(self, patience: float | None) -> bytes | None:
+    def _waited(self) -> float:
+        """Return the seconds for which the main thread has waited for a processor so far.
+
+        They are 0 where the kernel does not tell.
+        """
+        try:
+            text = Path(f"/proc/{self._process.pid}/schedstat").read_text()
+            return int(text.split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+    def _line(self, patience: float | None, crowded: float) -> bytes | None:
         """Read to the end of the line, or of the stream; None once the time is over."""
         stream = self._process.stdout
         assert stream is not None
-        read = b""
-        end = None if patience is None else monotonic() + patience
+        read, began = b"", monotonic()
+
+        def left() -> float | None:
+            self.lost = max(self.lost, self._waited() - self._before)
+            if patience is None:
+                return None
+            return max(0.0, patience + min(crowded, self.lost) - (monotonic() - began))
+
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while not read.endswith(b"\n"):
-                if not selector.select(None if end is None else max(0.0, end - monotonic())):
-                    return None
+                if not selector.select(left()):
+                    if left() == 0.0:
+                        return None
+                    continue  # the process has waited for a processor meanwhile
                 part = os.read(stream.fileno(), 1 << 16)
                 if not part:
                     return b""
@@ -130,11 +160,12 @@ class WorkerProcess:
 
 
 def _environment(threads: int) -> Mapping[str, str]:
-    """Set as many threads as were asked for in every library; read no stored decision; fetch
-    nothing.
+    """Set as many threads as were asked for in every library; read no stored decision; tune and
+    fetch nothing.
     """
     count = str(threads)
     return {
+        "BESTOF": "off",
         "BESTOF_STORE": "off",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": count,

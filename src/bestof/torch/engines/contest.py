@@ -29,7 +29,11 @@ from bestof.worker.process import OutOfPatience, WorkerProcess
 PATIENCE = 40.0
 """Seconds until all engines are built for some inputs: one that is not ready by then is out.
 
-The plan has as many seconds of its own."""
+The plan has as many seconds of its own. Seconds in which a process waits for a processor do not
+count: what was late on a crowded machine would stay out in the store."""
+
+_CROWDED = 2 * PATIENCE
+"""The most seconds of an order that do not count."""
 
 _START_PATIENCE = 120.0  # seconds until PyTorch is imported and the model is read
 _SECONDS = 0.2  # of each engine in each round
@@ -64,12 +68,13 @@ class _Contestant:
         except BenchError as error:
             self.failed = str(error)
 
-    def answer(self, order: str, place: int, until: float) -> Any:
+    def answer(self, order: str, place: int, until: float, crowded: float = 0.0) -> Any:
         """Return the answer to an order that was told. A process that ended is out for good."""
         if self.failed is not None:
             return None
         try:
-            return self.process.receive(order, max(0.0, until - monotonic()))
+            patience = max(0.0, until - monotonic())
+            return self.process.receive(order, patience, crowded=crowded)
         except BenchError as error:
             is_late = order == "build" and isinstance(error, OutOfPatience)
             reason = _late() if is_late else shorten(str(error), _LONGEST, placeholder=" ...")
@@ -142,7 +147,7 @@ def _started(engine: Engine, folder: str, accuracy: Accuracy) -> WorkerProcess:
     }
     # The plan keeps its choices where the caller's process will look for them.
     store = os.environ.get("BESTOF_STORE", "")
-    environment = {"BESTOF": "off", "BESTOF_STORE": store, "PYTHONSAFEPATH": "1"}
+    environment = {"BESTOF_STORE": store, "PYTHONSAFEPATH": "1"}
     return WorkerProcess("bestof.torch.engines.worker", json.dumps(job), threads, environment)
 
 
@@ -167,30 +172,33 @@ def _prepare(
                 one.reasons[place] = f"it cannot be compared: {reason}"
     until = monotonic() + PATIENCE
     running = [one for one in contestants if not one.is_out(place)]
-    _build([one for one in running if not one.engine.alone], place, until)
+    until += _build([one for one in running if not one.engine.alone], place, until)
     for one in running:
         if one.engine.alone:
             # The plan is what answers if others fail, so it has its own time.
             is_plan = one.engine.name == PLAN
-            _build([one], place, monotonic() + PATIENCE if is_plan else until)
+            until += _build([one], place, monotonic() + PATIENCE if is_plan else until)
     if facts is not None and reason is None:
         allowed = allowed_error(accuracy, facts["eager"], facts["rounded"], halves)
         for one in contestants:
             _compare(one, place, file, allowed)
 
 
-def _build(contestants: Sequence[_Contestant], place: int, until: float) -> None:
-    """Build engines at the same time."""
+def _build(contestants: Sequence[_Contestant], place: int, until: float) -> float:
+    """Build engines at the same time. Return the seconds in which they waited for a processor."""
     for one in contestants:
         if monotonic() < until:
             one.tell("build", place)
         else:
             one.reasons[place] = _late()
+    lost = 0.0
     for one in contestants:
         if not one.is_out(place):
-            seconds = one.answer("build", place, until)
+            seconds = one.answer("build", place, until, _CROWDED)
             if seconds is not None:
                 one.builds[place] = seconds
+            lost = max(lost, min(_CROWDED, one.process.lost))
+    return lost
 
 
 def _late() -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
+from typing import cast
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from bestof.torch.engines.choice import EngineResult
 from bestof.torch.engines.engine import Engine
 from bestof.torch.engines.error import error_of
 from bestof.torch.plan import engine_model
+from bestof.worker.process import WorkerProcess
 
 ROWS = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -84,6 +87,25 @@ def test_the_fastest_right_engine_answers_and_the_others_are_named(
     told = str(plan.explain())
     assert told.splitlines()[0].endswith(": right")
     assert "out: FileNotFoundError" in told
+
+
+def test_engines_that_wait_for_a_processor_have_longer() -> None:
+    class Starved:
+        lost = 30.0
+
+        def send(self, _order: str, **_: object) -> None:
+            pass
+
+        def receive(self, _order: str, _patience: float, crowded: float) -> float:
+            return crowded
+
+    class Late(Starved):
+        lost = 1e9  # of an order that came before
+
+    crowded = contest._Contestant(fake("right"), cast(WorkerProcess, Starved()))
+    late = contest._Contestant(fake("slow"), cast(WorkerProcess, Late()), failed="it crashed")
+    assert contest._build([crowded, late], 0, monotonic() + 100.0) == 30.0
+    assert crowded.builds == {0: 2 * contest.PATIENCE}
 
 
 def test_a_second_run_measures_nothing_unless_an_engine_is_new(offer, timed) -> None:
