@@ -12,16 +12,24 @@ import sys
 
 _OFF = ("", "0", "off")
 _ON = ("1", "on")
+_RUN = "bestof run"
 _waits: list[str] = []
+_left: list[bool] = []  # not empty if something else tunes this process
+
+
+def leave_process() -> None:
+    """Do nothing in this process, whatever BESTOF says: `bestof run` tunes it."""
+    _left.append(True)
 
 
 def tune() -> None:
     """Enable bestof as BESTOF says: `on`, or the path of a configuration in JSON.
 
+    Below `bestof run`, the variable holds the options of that command.
     What goes wrong is told on the standard error output. The program runs on without bestof.
     """
     wanted = os.environ.get("BESTOF", "").strip()
-    if wanted.lower() in _OFF:
+    if wanted.lower() in _OFF or _left:
         return
     integration = sys.modules.get("bestof.torch")
     if integration is not None and not hasattr(integration, "set_config"):
@@ -38,6 +46,11 @@ def resume() -> None:
 
 def _enable(wanted: str) -> None:
     try:
+        if wanted.startswith(_RUN):
+            from bestof.cli.run import obey  # noqa: PLC0415 - slow; only if it is wanted
+
+            obey(wanted)
+            return
         from bestof import torch as integration  # noqa: PLC0415 - slow; only if it is wanted
 
         integration.set_config(None if wanted.lower() in _ON else wanted)
@@ -45,7 +58,7 @@ def _enable(wanted: str) -> None:
             from bestof.cli.process_tree import join  # noqa: PLC0415 - as above
 
             join()
-    except Exception as error:  # `import torch` must not fail
+    except (Exception, SystemExit) as error:  # `import torch` must not fail
         print(
             f"bestof: PyTorch is not tuned, although BESTOF={wanted}: "
             f"{type(error).__name__}: {error}",

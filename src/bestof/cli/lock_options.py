@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from bestof import selection
 from bestof.cli.options import check_writable
@@ -13,6 +14,7 @@ from bestof.errors import BestofError, InvalidArgument
 from bestof.selection.policies.policy import always
 from bestof.selection.state.lock import Lock, current_lock
 from bestof.selection.state.lock_writer import LockWriter
+from bestof.selection.store.lock_file import import_records
 from bestof.selection.store.protocol import Store
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
@@ -93,6 +95,23 @@ class LockOptions:
         if ending is not None:
             raise ending
         return status
+
+    def told(self) -> dict[str, Any]:
+        """Return what the summary of another process needs of this one, as JSON can write it."""
+        missing = {} if self.lock is None else self.lock.missing
+        told: dict[str, Any] = {"missing": [[*problem, why] for problem, why in missing.items()]}
+        if self.writer is not None:
+            told["written"] = self.writer.text()
+            told["left out"] = self.writer.left_out_problems()
+        return told
+
+    def take(self, told: dict[str, Any]) -> None:
+        """Add what another process has told: decisions, and problems that were not in the lock."""
+        if self.lock is not None:
+            for selector, problem, why in told["missing"]:
+                self.lock.missing.setdefault((selector, problem), why)
+        if self.writer is not None:
+            self.writer.unite(import_records(told["written"]), told["left out"])
 
     def lines(self, store: Store | None) -> list[str]:
         """Write the lock, if one is to be written. Return the lines for the end of the summary."""

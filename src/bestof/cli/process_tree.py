@@ -1,7 +1,8 @@
-"""One summary for a process and those that it starts, where `BESTOF=on` tunes all of them.
+"""One summary for a process and those that it starts.
 
-The first process makes a folder, and tells it to the others by the environment. Each of them writes
-its report there when it ends. The first process ends last, as a rule, and prints the sum.
+The first process names a folder to the others by the environment. Each of them writes there, at its
+end, what it has to tell: its report, and what concerns the lock of the run. The first process ends
+last, as a rule, and prints the sum. The first one that writes makes the folder.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import shutil
+import secrets
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, time
+from typing import Any
 
 from bestof import selection
 from bestof.cli.summary import summary_of
@@ -27,47 +30,92 @@ from bestof.view import render
 from bestof.whole_file import write_whole
 
 FOLDER = "BESTOF_SUMMARY_FOLDER"
+_NAME = "bestof-summary-"  # then the first process, and a text that nobody guesses
+
+
+class ProcessTree:
+    """What the first process of a tree gathers of the others.
+
+    reports: of the processes that have ended. take: is called with what else each of them told.
+    """
+
+    def __init__(self, take: Callable[[Any], None] = lambda _: None) -> None:
+        self._take = take
+        try:
+            place = tempfile.gettempdir()
+        except OSError:  # nothing can be written here, so no process tells anything
+            place = os.sep
+        self._folder = Path(place, f"{_NAME}{os.getpid()}-{secrets.token_hex(8)}")
+        self.reports: list[Report] = []
+        os.environ[FOLDER] = str(self._folder)
+
+    def gather(self) -> None:
+        """Take what processes have told since the last time."""
+        for file in sorted(self._folder.glob("*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError, BestofError):
+                told = json.loads(file.read_text(encoding="utf-8"))
+                file.unlink()
+                self.reports.append(report_from_dict(told["report"]))
+                self._take(told["more"])
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    def many(self) -> str:
+        """Return the number of processes for the title of a summary; empty for a single one."""
+        others = sum(bool(one.selectors) for one in self.reports)
+        return f", {1 + others} processes" if others else ""
+
+
+def tell_at_end(more: Callable[[], Any] = lambda: None) -> bool:
+    """Tell this process to the first one of its tree, at its end. Return False if there is none.
+
+    more: returns what else is told, as JSON can write it.
+    """
+    if not _has_first():
+        return False
+    atexit.register(_write, os.getpid(), more)
+    return True
 
 
 def join() -> None:
     """Have this process counted in the summary of its tree, or print that of a tree of its own."""
-    folder = os.environ.get(FOLDER, "")
-    if os.path.isdir(folder):
-        atexit.register(_write, Path(folder), os.getpid())
-        return
-    made = Path(tempfile.mkdtemp(prefix="bestof-summary-"))
-    os.environ[FOLDER] = str(made)
-    atexit.register(_print, made, os.getpid(), perf_counter())
+    if not tell_at_end():
+        atexit.register(_print, ProcessTree(), os.getpid(), perf_counter())
 
 
-def _write(folder: Path, process: int) -> None:
+def _has_first() -> bool:
+    """Return whether another process waits for what this one tells."""
+    first = Path(os.environ.get(FOLDER, "")).name.removeprefix(_NAME).partition("-")[0]
+    if not first.isdecimal() or int(first) == os.getpid():  # the first one, after `exec`
+        return False
+    try:
+        os.kill(int(first), 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _write(process: int, more: Callable[[], Any]) -> None:
+    if os.getpid() != process or not _has_first():
+        return  # a fork, which has its parent's handlers; or nobody would remove the file
+    folder = os.environ[FOLDER]
+    told = {"report": json.loads(render(selection.report_all(), "json")), "more": more()}
+    with suppress(OSError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write_whole(os.path.join(folder, f"{process}.json"), json.dumps(told))
+
+
+def _print(tree: ProcessTree, process: int, began: float) -> None:
     if os.getpid() != process:
-        return  # a fork, which has its parent's handlers
-    report = selection.report_all()
-    if report.selectors:
-        with suppress(OSError):  # the first process has ended
-            write_whole(str(folder / f"{process}.json"), render(report, "json"))
-
-
-def _print(folder: Path, process: int, began: float) -> None:
-    if os.getpid() != process:
         return
-    others = list(_reports(folder))
-    shutil.rmtree(folder, ignore_errors=True)
+    tree.gather()
     seconds = perf_counter() - began
     name = sys.argv[0] if sys.argv and sys.argv[0] else "python"
-    many = f", {1 + len(others)} processes" if others else ""
-    run = Run(f"{name}{many}", seconds, time() - seconds, host())
-    report = merged([replace(selection.report_all(), run=run), *others])
+    run = Run(f"{name}{tree.many()}", seconds, time() - seconds, host())
+    report = merged([replace(selection.report_all(), run=run), *tree.reports])
     with suppress(OSError, ValueError, AttributeError, BestofError):
         lines, _ = summary_of(report)
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
-
-
-def _reports(folder: Path) -> list[Report]:
-    found = []
-    for file in sorted(folder.glob("*.json")):
-        with suppress(OSError, ValueError, BestofError):
-            found.append(report_from_dict(json.loads(file.read_text(encoding="utf-8"))))
-    return found

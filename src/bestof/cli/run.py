@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import logging
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter, time
 
 from bestof import selection
-from bestof.accuracy import ACCURACIES, Accuracy
+from bestof.accuracy import ACCURACIES
 from bestof.cli.after_import import after_import
 from bestof.cli.beside_times import BesideTimes
 from bestof.cli.course import course
-from bestof.cli.kept import named
-from bestof.cli.lock_options import LockOptions, add_lock_options
+from bestof.cli.lock_options import add_lock_options
 from bestof.cli.options import parser_of_script
+from bestof.cli.process_tree import ProcessTree, tell_at_end
 from bestof.cli.report_file import ReportFile
+from bestof.cli.run_orders import RunOrders
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.summary import summary_of
-from bestof.configuration import Configuration, parse_configuration
 from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument
-from bestof.recipe.file import read_recipe
-from bestof.recipe.settings import Settings
 from bestof.selection.identity.host import host
+from bestof.selection.reports.merged import merged
 from bestof.selection.reports.report import Run
 from bestof.selection.reports.window_text import window_text
-from bestof.selection.state.lock import current_lock
+from bestof_autoload import leave_process
 
 _EPILOG = """\
 Everything after the script belongs to the script, which cannot tell the
@@ -44,8 +42,10 @@ every BestOf of the script. At the end a summary goes to the standard error
 output, also when the script fails; it is lost where the script ends by os._exit
 or exec, or is killed.
 
-Processes that the script starts anew (subprocess, spawn) are not tuned; those
-that it forks keep what was decided before the fork.
+Python processes that the script starts anew (subprocess, spawn, torchrun) get
+the same options by the environment, but for --beside and --recipe. They are
+counted in the summary. BESTOF=off in the environment of one leaves it alone.
+Those that it forks keep what was decided before the fork, and are not counted.
 
 --store and --policy take precedence over the environment, and --accuracy over
 what the script enables. A script that calls enable or set_config replaces
@@ -63,34 +63,26 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
-    configuration = None if options.config is None else parse_configuration(options.config)
-    if options.locked is None and configuration is not None:
-        options.locked = configuration.locked
-    locks = LockOptions.of(options)
-    if options.policy is not None:
-        selection.use_policy(selection.parse_policy(options.policy))
-    if options.store is not None:
-        selection.use_store(named(options.store))
     if options.beside is not None and options.beside < 2:
         raise InvalidArgument(
             f"--beside: expected a number of steps, 2 or more; got {options.beside}"
         )
-    if options.verbose:
-        _tell_all()
     report = None if options.report is None else ReportFile.at(options.report)
-    told: list[str] = []  # lines behind the summary
-    if options.recipe is None:
-        tune = partial(_tune_torch, configuration, options.accuracy)
-    elif options.config is not None or options.accuracy is not None:
-        raise InvalidArgument("--recipe sets what --config and --accuracy set; pass one of them")
-    else:
-        recipe = read_recipe(Path(options.recipe))
-        tune = partial(_apply, recipe.settings)
-        told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
     beside = None if options.beside is None else BesideTimes(options.beside)
-    tuned = _TunedRun(script.name, tune, report, locks, told, beside)
+    orders = RunOrders.of(options)
+    tuned = _TunedRun(script.name, orders, report, beside)
     run = partial(script.run, tuned.prepare)
-    return partial(locks.status_of, run) if locks.strict else run
+    return partial(orders.locks.status_of, partial(tuned.whole, run)) if options.strict else run
+
+
+def obey(text: str) -> None:
+    """Tune this process as the `bestof run` of a process above it does.
+
+    text: what the variable BESTOF says; see `RunOrders.environment`. PyTorch has been imported.
+    """
+    orders = RunOrders.of(make_parser().parse_args(shlex.split(text)[2:]))
+    tell_at_end(orders.locks.told)
+    orders.begin()
 
 
 # The options with a value. They are needed to find the script after them.
@@ -98,17 +90,6 @@ _VALUED = (
     *("--report", "--store", "--policy", "--accuracy", "--config", "--recipe"),
     *("--locked", "--write-lock", "--beside"),
 )
-
-
-def _tell_all() -> None:
-    """Write what the logger of bestof says to the standard error output."""
-    handler = logging.StreamHandler()
-    form = "bestof %(asctime)s.%(msecs)03d %(message)s"
-    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
-    logger = logging.getLogger("bestof")
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False  # the program may have handlers of its own
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -153,45 +134,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _note_modules_and(tune: Callable[[], None]) -> None:
-    with suppress(Exception):  # the program must run; only names of modules are missing then
-        from bestof.torch.dispatch import met_modules  # noqa: PLC0415 - torch is imported
-
-        met_modules.MET_MODULES.start()
-    tune()
-
-
-def _apply(settings: Settings) -> None:
-    try:
-        from bestof.recipe.apply import apply  # noqa: PLC0415 - the program has imported torch
-
-        apply(settings)
-    except Exception as error:  # the program must run even if bestof fails
-        print(f"bestof: no recipe is applied: {type(error).__name__}: {error}", file=sys.stderr)
-
-
-def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) -> None:
-    try:
-        import bestof.torch as integration  # noqa: PLC0415 - the program has imported torch
-
-        if configuration is not None:
-            integration.set_config(configuration)
-        elif accuracy is None:
-            integration.enable()
-        else:
-            integration.enable({"kernel": {"accuracy": accuracy}})
-        if accuracy is not None:
-            # The program may call `enable` too. The order must hold against its accuracy.
-            from bestof.torch.enable import order_accuracy  # noqa: PLC0415 - as above
-
-            order_accuracy(accuracy)
-    except Exception as error:  # the program must run even if bestof fails
-        print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
-        lock = current_lock()
-        if lock is not None:  # `--strict` must not take it for success
-            lock.missing["PyTorch", "every operation"] = "it is not tuned, as said above"
-
-
 def _processor() -> str:
     parts = host().split("; ")
     return f"{parts[0]}, {parts[2]}" if len(parts) > 2 else parts[0]
@@ -212,43 +154,57 @@ def _tells() -> bool:
 class _TunedRun:
     """A run of a program: what tunes it, and what its summary tells.
 
-    told: lines behind the summary. process, began: the process and the time of `prepare`.
+    process, began: the process and the time of `prepare`. tree: what the processes that the program
+    starts have told.
     """
 
     name: str
-    tune: Callable[[], None]
+    orders: RunOrders
     report: ReportFile | None
-    locks: LockOptions
-    told: list[str]
     beside: BesideTimes | None
     process: int = 0
     began: float = 0.0
+    tree: ProcessTree = field(init=False)
 
     def prepare(self) -> None:
-        """Have the program tuned once it imports PyTorch, and the summary told at its end."""
+        """Have the program tuned once it imports PyTorch, and the summary told at its end.
+
+        The same holds for the processes that it starts; of these, this one tells.
+        """
         self.process, self.began = os.getpid(), perf_counter()
+        self.tree = ProcessTree(self.orders.locks.take)
+        os.environ.update(self.orders.environment)
+        leave_process()  # the variables are for the others
         # Handlers run last in, first out. So those of the program and its imports run before the
         # summary.
         atexit.register(self._finish)
         after_import("torch", self._begin)
 
+    def whole(self, run: Callable[[], int]) -> int:
+        """Return the status of a run, and take what the processes have told that it started."""
+        try:
+            return run()
+        finally:
+            self.tree.gather()
+
     def _begin(self) -> None:
-        _note_modules_and(self.tune)
+        self.orders.begin()
         if self.beside is not None:
             self.beside.start()
 
     def _finish(self) -> None:
-        if not _tells():
-            return
         if os.getpid() != self.process:
             return  # this is a fork of the program
+        self.tree.gather()
+        if not _tells():
+            return
         # Streams may be closed, without a reader, or None. The interpreter itself reports that.
         with suppress(OSError, ValueError, AttributeError):
             # Both streams often go to one place; the summary must come after the program's last
             # output.
             sys.stdout.flush()
         try:
-            told = [*self.told, *([] if self.beside is None else self.beside.lines())]
+            told = [*self.orders.told, *([] if self.beside is None else self.beside.lines())]
             text = "\n".join([*self._summary(), *told])
         except BestofError as error:
             text = f"bestof: there is no summary: {error}"
@@ -259,8 +215,11 @@ class _TunedRun:
     def _summary(self) -> list[str]:
         seconds = perf_counter() - self.began
         steps, start = course(self.began), time() - seconds
-        run = Run(self.name, seconds, start, _processor(), _versions(), steps)
+        name = f"{self.name}{self.tree.many()}"
+        run = Run(name, seconds, start, _processor(), _versions(), steps)
         report = selection.report_all()
+        if self.tree.reports:
+            report = merged([report, *self.tree.reports])
         report = replace(report, run=replace(run, window=window_text(report)))
         lines, store = summary_of(report)
         loaders = sys.modules.get("bestof.torch.process.data_loading.interception")
@@ -269,7 +228,7 @@ class _TunedRun:
         layouts = sys.modules.get("bestof.torch.process.layout.interception")
         if layouts is not None:
             lines.extend(f"  {line}" for line in layouts.layout_lines())
-        lines.extend(f"  {line}" for line in self.locks.lines(store))
+        lines.extend(f"  {line}" for line in self.orders.locks.lines(store))
         if self.report is not None:
             try:
                 self.report.write(report)

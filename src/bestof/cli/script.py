@@ -1,7 +1,8 @@
 """A Python program that runs inside this process exactly as `python script.py` would run it.
 
-A program can see three differences: modules that were imported before it began, three more frames
-at the bottom of its stack, and `sys.orig_argv`. Everything else is Python's own. The namespace is
+A program can see four differences: modules that were imported before it began, three more frames
+at the bottom of its stack, `sys.orig_argv`, and what `bestof run` adds to the environment for the
+processes that the program starts. Everything else is Python's own. The namespace is
 that of a module which lives as long as the process, so threads and exit handlers find their
 globals. Exceptions go to the interpreter, which prints them and picks the exit status or the signal
 to die by.

@@ -8,6 +8,7 @@ REPORTS.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,6 +27,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the script that the arguments name."""
     if not end_with(int(argv[0])):
         return 1
+    os.environ["BESTOF"] = "off"  # what the user has set would tune the script as it stands too
     settings = parse_settings(json.loads(argv[1]), "settings")
     _, module, rest = split_arguments(argv[4:], ())
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])

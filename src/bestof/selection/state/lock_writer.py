@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -44,6 +44,19 @@ class LockWriter:
             self._left_out.pop(key, None)
         elif key not in self._records:
             self._left_out[key] = _REASONS.get(source, _UNDECIDED)
+
+    def unite(self, records: Iterable[Record], left_out: Iterable[tuple[str, str, str]]) -> None:
+        """Add what another process has decided, and its `left_out_problems`. Own records stay."""
+        for one in records:
+            self._records.setdefault((one.selector, one.problem), one)
+        for selector, problem, why in left_out:
+            self._left_out.setdefault((selector, problem), why)
+        for key in self._records:
+            self._left_out.pop(key, None)
+
+    def left_out_problems(self) -> list[tuple[str, str, str]]:
+        """Return the problems without a record as triples (selector, problem, why)."""
+        return [(*problem, why) for problem, why in self._left_out.items()]
 
     def text(self, pins: Sequence[Pin] = ()) -> str:
         """Return the text of the lock file, with the pins of the selectors that were met."""
