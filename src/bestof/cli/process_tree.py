@@ -61,8 +61,9 @@ class ProcessTree:
             self._folder.rmdir()
 
     def many(self) -> str:
-        """Return the number of processes for the title of a summary; empty for a single one."""
-        others = sum(bool(one.selectors) for one in self.reports)
+        """Return the number of processes that had a choice, for a title; empty for a single one."""
+        chose = [any(one.problems for one in report.selectors) for report in self.reports]
+        others = sum(chose)  # and not the workers of a loader
         return f", {1 + others} processes" if others else ""
 
 
