@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from fake_program import Clock
 
-from bestof import BestOf
+from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
 from bestof.selection import Fixed, Verdict, Verifier
 from bestof.selection.policies import Rounds
@@ -54,6 +55,7 @@ def make(
     verifier: Names,
     stages: int = 0,
     clock: Clock | None = None,
+    unpromising: Collection[str] = (),
     **options: Any,
 ) -> BestOf:
     clock = clock or Clock()
@@ -66,7 +68,11 @@ def make(
         return call
 
     rows = [
-        (name, [function(*given)] * stages if stages else function(*given))
+        Alternative(
+            name,
+            [function(*given)] * stages if stages else function(*given),
+            unpromising=lambda _, name=name: name in unpromising and "known as slow",  # type: ignore[misc]
+        )
         for name, given in answers.items()
     ]
     options = {"policy": Rounds(rounds=2), "store": "off", "clock": clock, **options}
@@ -84,6 +90,16 @@ def test_a_wrong_one_never_answers_and_each_right_one_is_compared_once() -> None
         assert [selector(1) for _ in range(20)] == [RIGHT] * 20
     assert verifier.judged == [("broken", 0), ("native", 0)]
     assert selector.explain(1).decision == "native"
+
+
+def test_a_wrong_one_gives_way_to_one_that_was_left_out() -> None:
+    """PyTorch's own kernel, for example, where it is not worth a trial."""
+    verifier, answers = Names(), {"as is": (4.0, RIGHT), "broken": (1.0, WRONG)}
+    selector = make(answers, verifier, unpromising=["as is"])
+    with pytest.warns(BestofWarning, match="'broken' was disqualified: wrong result: 'wrong'"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+    assert verifier.judged == [("broken", 0)]
+    assert selector.explain(1).decision == "as is"
 
 
 @pytest.mark.parametrize("policy", [Fixed("broken"), Rounds(rounds=2)])

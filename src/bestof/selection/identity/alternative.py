@@ -28,8 +28,9 @@ class Alternative:
     `depends` is the same. `unpromising(problem)` returns why the alternative is not worth a trial
     although it could run. It returns None, False or an empty text if it is worth one. A search
     leaves such an alternative out, and reports give the reason. An order (a pin, BESTOF_FORCE, a
-    fixed policy) takes it. `estimate(problem)` returns the expected cost, in a unit that the
-    estimates of all alternatives share. After the first alternative, a search tries the cheapest.
+    fixed policy) takes it, and so does a problem for which all others have given wrong results.
+    `estimate(problem)` returns the expected cost, in a unit that the estimates of all alternatives
+    share. After the first alternative, a search tries the cheapest.
     """
 
     name: str

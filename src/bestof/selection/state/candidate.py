@@ -75,6 +75,10 @@ class Candidate:
         """
         return cls(alternative, stages, applies=False)
 
+    def admitted(self) -> Candidate:
+        """Return a candidate of the same alternative that applies to one problem after all."""
+        return Candidate(self.alternative, self.stages, applies=True)
+
     @property
     def remains(self) -> bool:
         """Whether it may still answer calls."""

@@ -67,7 +67,7 @@ class Tuning:
     )
 
     def __init__(
-        self, problem: Hashable, key: str | None, candidates: Sequence[Candidate], search: Search
+        self, problem: Hashable, key: str | None, candidates: list[Candidate], search: Search
     ) -> None:
         self.problem = problem
         self.key = key  # canonical text; None if the problem cannot be written as text
@@ -147,16 +147,32 @@ class Tuning:
     def disqualify(self, position: int, reason: str) -> bool:
         """Take an alternative out of the search for good; return whether this was done.
 
-        It is not done if the alternative is out already, or is the last that remains. Two threads
-        may have seen two different alternatives fail.
+        It is not done if the alternative is out already, or is the last that can run. Two threads
+        may have seen two different alternatives fail. The last one that remains gives way to one
+        that was left out as unpromising.
         """
         self.asked = None
-        if self.remaining() == [position] or not self.candidates[position].remains:
+        if not self.candidates[position].remains:
+            return False
+        if self.remaining() == [position] and not self._admit_another():
             return False
         self.unsaved = True
         self.candidates[position].disqualified = reason
         self._drop(position)
         return True
+
+    def _admit_another(self) -> bool:
+        """Let the first alternative take part that can run but was left out as unpromising."""
+        for position, candidate in enumerate(self.candidates):
+            try:
+                if candidate.applies or not candidate.alternative.can_run(self.problem):
+                    continue
+            except Exception:
+                reraise_from_outside()
+                continue
+            self.candidates[position] = candidate.admitted()
+            return True
+        return False
 
     def _drop(self, position: int) -> None:
         """Take an alternative that does not remain out of the search."""
