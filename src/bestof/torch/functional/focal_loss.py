@@ -99,14 +99,17 @@ def _chosen(call: Call) -> tuple[Tensor, ...]:
     rows, (problem, operands) = row_selector(_operation()), call
     rows.calls.count(problem)
     results: tuple[Tensor, ...]
-    is_small = operands[0].numel() <= COMPARED
-    if is_small or rows.chosen(problem) is None:
+    is_small, row = operands[0].numel() <= COMPARED, rows.chosen(problem)
+    if is_small and row is not None:
+        results = rows.selector(problem, *operands)
+        return results
+    if row is None:
         part = operands if is_small else [one.view(-1)[:COMPARED] for one in operands]
         with lifted():
             results = rows.selector(problem, *part)
         if is_small:
             return results
-    row = rows.chosen(problem) or rows.rows.get("native", rows.operation.rows[0])
+        row = rows.chosen(problem) or rows.rows.get("native", rows.operation.rows[0])
     results = row.function(rows.original, problem, *operands)
     return results
 

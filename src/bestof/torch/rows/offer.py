@@ -122,7 +122,10 @@ def is_out(operation: str) -> bool:
 
 def is_chosen_for(operation: Operation[Any]) -> bool:
     """Return whether the configuration leaves an operation any row beside PyTorch's own."""
-    return len(offered(operation).rows) > 1
+    offer = _Process.offer
+    if operation.name in offer.without:
+        return False
+    return any(offer.has(row.name) for row in operation.rows[1:])
 
 
 def offered(operation: Operation[Any]) -> Offered:

@@ -31,10 +31,10 @@ class ReusedMemory:
         self._free: list[NDArray[np.float32]] = []
 
     def empty_like(self, x: Tensor) -> Tensor:
-        """Return a new contiguous float32 tensor of x's shape. Its values are arbitrary."""
+        """Return a new contiguous float32 tensor like x, which is one. Its values are arbitrary."""
         count = x.numel()
         if 4 * count < _LEAST_BYTES:
-            return torch.empty(x.shape, dtype=torch.float32, device="cpu")
+            return torch.empty_like(x)
         try:
             block = self._free.pop()
         except IndexError:
