@@ -12,11 +12,11 @@
 #include "gradients.h"
 #include "guards.h"
 #include "memory_sample.h"
+#include "native_check.h"
 #include "native_convolution.h"
 #include "native_plan.h"
 #include "onednn_product.h"
 #include "operator_shim.h"
-#include "rehearsal.h"
 #include "tensor_version.h"
 #include "watch.h"
 
@@ -231,5 +231,5 @@ NB_MODULE(_shim, module) {
   nb::class_<shim::OperatorShim, shim::Shim>(module, "OperatorShim")
       .def_prop_ro("asked", &shim::OperatorShim::asked);
   module.def("make_operator_shim", &make_operators);
-  shim::bind_rehearsal(module);
+  shim::bind_native_check(module);
 }

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.plan.fusion.by_rows import choose_rows
+from bestof.torch.plan.fusion.by_row import choose_rows
 from bestof.torch.plan.fusion.fused import drop_unread_attributes, fuse
 from bestof.torch.plan.fusion.layouts import bring_into_rows
 from bestof.torch.plan.operations.rewriter import Weights

@@ -28,7 +28,7 @@ from bestof.torch.plan.steps import layer_reference
 from bestof.torch.plan.steps.layer_reference import compared_images, mean_of_squares
 from bestof.torch.plan.steps.raced_step import RacedStep
 from bestof.torch.plan.verify import bounds, injected_errors, verification
-from bestof.torch.plan.verify.telling_inputs import are_usual, finite_inputs, normal_inputs
+from bestof.torch.plan.verify.verification_inputs import are_usual, finite_inputs, normal_inputs
 
 NAN, INF = float("nan"), float("inf")
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from bestof.kernels import algorithms
 from bestof.torch.plan.algorithms.algorithm import Algorithm
-from bestof.torch.plan.algorithms.by_rows import OFFERED
+from bestof.torch.plan.algorithms.inverted_residual import OFFERED
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.product import products

@@ -16,11 +16,11 @@ from bestof.kernels import isa
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.file.container import Tensors, read, write
 from bestof.torch.plan.file.graph import decoded_graph, encoded_graph
-from bestof.torch.plan.file.soundness import check_decisions, check_program
 from bestof.torch.plan.file.values import decoded, encoded, memory_limit
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.joined_weights import JoinedWeights
 from bestof.torch.plan.lengths import Lengths
+from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.padding import Padding
 from bestof.torch.plan.run.program import Planned, Program
 from bestof.torch.plan.trace.eager_run import first_line
@@ -90,9 +90,9 @@ def read_plan(file: str | Path | BinaryIO) -> PlanFile:
                 for part in ("spec", "structure")
             )
             leaves = [_decoded_leaf(leaf, most) for leaf in one["inputs"]]
-            check_program(program, leaves, spec.num_leaves, structure.num_leaves, most)
+            _check_program(program, leaves, spec.num_leaves, structure.num_leaves, most)
             if here:
-                check_decisions(program, one["decisions"])
+                _check_decisions(program, one["decisions"])
                 program.settle(one["decisions"])
             grad = one.get("grad")  # a file without the field serves both
             if grad not in (None, True, False):
@@ -178,6 +178,40 @@ def _decoded_padding(one: dict[str, Any], planned: list[Planned]) -> Padding:
     if not all(type(axis) is int and axis >= 0 for each in axes for axis in each):
         raise ValueError("an axis that is cut is no axis")
     return Padding(lengths, axes)
+
+
+# Whether `optimize` could have made a program
+
+
+def _check_program(
+    program: Program, leaves: list[Any], arguments: int, outputs: int, most: int
+) -> None:
+    """Raise ValueError if a program does not fit its inputs, its outputs, or the memory.
+
+    The nodes of the program are checked before, one by one. arguments, outputs: as many as nest.
+    most: the bytes that the arena may take.
+    """
+    given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    same = program.nodes[: len(given)] == program.inputs and len(given) == len(program.inputs)
+    expect(same and len(leaves) == arguments, "number of inputs")
+    for leaf, node in zip(given, program.inputs, strict=True):
+        alike = leaf.shape == val(node).shape and leaf.dtype is val(node).dtype
+        expect(alike, f"input {node.name}")
+    results: Any = program.output.args[0]
+    expect(len(results) == outputs, "number of outputs")
+    expect(4 * program.floats <= most, "the memory that is left")
+
+
+def _check_decisions(program: Program, decisions: Any) -> None:
+    """Raise ValueError if a decision names an unknown step, or an algorithm unfit for the step."""
+    expect(isinstance(decisions, dict), "the table of decisions")
+    names = {node.meta["name"] for node in program.choices}
+    for name in decisions:
+        expect(name in names, f"step {name!a}")
+    for node, choice in program.choices.items():
+        chosen = decisions.get(node.meta["name"])
+        expect(chosen is None or isinstance(chosen, str), "an algorithm")
+        expect(chosen is None or choice.can_run(chosen), f"algorithm {chosen!a}")
 
 
 # Weights

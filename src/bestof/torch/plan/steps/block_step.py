@@ -14,7 +14,7 @@ from torch import Tensor
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.algorithms.by_rows import OFFERED, BoundByRows, bind_by_rows
+from bestof.torch.plan.algorithms.inverted_residual import OFFERED, BoundByRows, bind_by_rows
 from bestof.torch.plan.layers.block import (
     BY_LAYERS,
     BY_ROWS,

@@ -22,7 +22,7 @@ from bestof.torch.plan.trace.strides import copied
 from bestof.torch.plan.verify.bounds import Bounds
 from bestof.torch.plan.verify.injected_errors import results_of
 from bestof.torch.plan.verify.step_verification import verify_steps
-from bestof.torch.plan.verify.telling_inputs import are_usual, finite_inputs, normal_inputs
+from bestof.torch.plan.verify.verification_inputs import are_usual, finite_inputs, normal_inputs
 
 _REMEDY = "accuracy='exact' runs the model's own operators; the model is untouched"
 

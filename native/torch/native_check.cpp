@@ -1,4 +1,4 @@
-#include "rehearsal.h"
+#include "native_check.h"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -59,7 +59,7 @@ nb::object compute(Shim& shim, const Native& native, nb::list capsules) {
 
 }  // namespace
 
-void bind_rehearsal(nb::module_& module) {
+void bind_native_check(nb::module_& module) {
   module.def("compute", &compute);
 }
 

@@ -4,7 +4,7 @@
 
 namespace shim {
 
-// Adds `compute_attention`, `compute_convolution` and `compute_product` to the module.
-void bind_rehearsal(nanobind::module_& module);
+// Adds `compute` to the module.
+void bind_native_check(nanobind::module_& module);
 
 }  // namespace shim
