@@ -214,6 +214,13 @@ def test_what_is_no_number_may_lie_where_float64_has_it_too() -> None:
 def test_results_that_are_absent_stay_absent() -> None:
     """As the gradient of a bias that a layer does not have."""
     right, nan = torch.ones(3), torch.tensor([1.0, torch.nan, 1.0])
-    got = testing._spread_to((right, None), (nan, None), (nan, None))
+    got = testing._as_far_spread((right, None), (nan, None), (nan, None))
     torch.testing.assert_close(got[0], nan, equal_nan=True)
     assert got[1] is None
+
+
+def test_a_number_may_stand_where_pytorch_has_none_in_one_type_only() -> None:
+    nan = torch.tensor([torch.nan, torch.nan, 1.0])
+    other = torch.tensor([2.0, torch.nan, 1.0])
+    got = testing._as_far_spread(nan, other, torch.tensor([5.0, 5.0, torch.nan]))
+    torch.testing.assert_close(got, other, equal_nan=True)  # to be compared with 5, 5 and NaN
