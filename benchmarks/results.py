@@ -1,10 +1,11 @@
 """Measure on this machine what the papers behind bestof compare, by bestof's own commands.
 
-python benchmarks/results.py                    everything, into build/results: hours
+python benchmarks/results.py                    everything, into build/results: about 70 minutes
 python benchmarks/results.py bestof-cifar       one of them
 python benchmarks/results.py --quick            narrow networks, a few minutes: tries the commands
 
-The same command again continues: what was measured stays. `build/results/index.md` shows all of it.
+The same command again continues: what was measured stays. Delete the folder to measure anew.
+`build/results/index.md` shows all of it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from bestof.distribution import VERSION
 from bestof.profile.peak import measure_peak
@@ -38,13 +41,11 @@ LAYERS = (
 class Step:
     """One command of bestof, as words. {folder} is the folder of results.
 
-    quick: the command for a trial of minutes. keeps: the file by which the command continues after
-    an interruption; without one, it is done once its output is written.
+    quick: the command for a trial of minutes.
     """
 
     command: str
     quick: str
-    keeps: str = ""
 
     def words(self, folder: Path, *, quick: bool) -> list[str]:
         return [
@@ -54,9 +55,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """What one paper shows, and the commands that measure it here."""
+    """What one paper shows, and the commands that measure it here.
+
+    minutes: how long they take on two cores.
+    """
 
     name: str
+    minutes: int
     shows: str
     steps: tuple[Step, ...]
 
@@ -65,7 +70,7 @@ def _models(name: str, models: str, options: str) -> Step:
     """Return the step that compares every static choice with the selector on some models."""
     command = f"bench model {models} --static {options} --keep {{folder}}/{name}.jsonl"
     command += f" --png {{folder}}/{name}.png"
-    return Step(command, f"{command} --narrow --rounds 2 --seconds 0.1 --settle 5", f"{name}.jsonl")
+    return Step(command, f"{command} --narrow --rounds 2 --seconds 0.1 --settle 5")
 
 
 _PROFILE = "profile --keep {folder}/plain.json --picture {folder}/profile.png"
@@ -76,49 +81,73 @@ _PROJECT = (
 RESULTS = (
     Result(
         "bestof-cifar",
+        11,
         "BestOf: VGG16 on images of CIFAR-10, training. One algorithm for all layers, PyTorch, "
         "and the choice; by threads, and over the first steps.",
-        (_models("bestof-cifar", "vgg16-cifar", "--train --batch 64 --threads 1,2 --steps 60"),),
+        (
+            _models(
+                "bestof-cifar",
+                "vgg16-cifar",
+                "--train --batch 32 --threads 1,2 --steps 40 --rounds 5",
+            ),
+        ),
     ),
     Result(
         "bestof-imagenet",
+        12,
         "BestOf: VGG16 and ResNet34 on images of ImageNet, training.",
-        (_models("bestof-imagenet", "vgg16 resnet34", "--train --batch 8"),),
+        (
+            _models(
+                "bestof-imagenet",
+                "vgg16 resnet34",
+                "--train --batch 4 --rounds 3 --settle 150",
+            ),
+        ),
     ),
     Result(
         "bestof-inference",
+        14,
         "BestOf: the same networks in inference, one image and eight.",
-        (_models("bestof-inference", "vgg16-cifar vgg16 resnet34", "--batch 1,8"),),
+        (
+            _models(
+                "bestof-inference",
+                "vgg16-cifar vgg16 resnet34",
+                "--batch 1,8 --rounds 5 --settle 60",
+            ),
+        ),
     ),
     Result(
         "theano",
+        20,
         "Theano's meta-optimizer: every way to compute each pass of a layer, the swaps among them.",
         (
             Step(
-                f"bench conv {' '.join(LAYERS)}",
+                f"bench conv {' '.join(LAYERS)} --repeats 5",
                 "bench conv i8x12x12,k8x3x3,b2,p1 --repeats 2",
             ),
         ),
     ),
     Result(
         "paddle",
+        8,
         "PaddlePaddle: a whole training step tuned by one command.",
         (
             Step(
-                "tune --recipe {folder}/vgg16.json examples/train_vgg16.py",
+                "tune --seconds 480 --recipe {folder}/vgg16.json examples/train_vgg16.py",
                 "tune --seconds 20 --recipe {folder}/vgg16.json examples/train_vgg16.py --steps 40",
             ),
         ),
     ),
     Result(
         "profilednn",
+        5,
         "ProfileDNN: where the time of a step goes, and how fast each of its problems could be.",
         (
             Step(
                 f"{_PROFILE} examples/train_vgg16.py --steps 6",
                 f"{_PROFILE} examples/train_vgg16.py --steps 2",
             ),
-            Step(f"{_PROJECT} --seconds 300", f"{_PROJECT} --seconds 5", "projected.jsonl"),
+            Step(f"{_PROJECT} --seconds 200", f"{_PROJECT} --seconds 5"),
         ),
     ),
 )
@@ -135,14 +164,38 @@ def version() -> str:
     )
 
 
+def announcement(wanted: Sequence[Result], *, quick: bool) -> str:
+    """Return the first lines: what will be measured, and how long it takes."""
+    parts = ", ".join(one.name if quick else f"{one.name} {one.minutes}" for one in wanted)
+    whole = "a few" if quick else f"about {sum(one.minutes for one in wanted)}"
+    return (
+        f"{whole} minutes on two cores: {parts}\n"
+        "The same command continues after an interruption. Other programs disturb the times."
+    )
+
+
+def shown_command(step: Step, folder: Path, *, quick: bool) -> str:
+    """Return the line of a command, as the output begins after its version."""
+    words = " ".join(["bestof", *step.words(folder, quick=quick)])
+    return f"$ {words}".replace(f"{folder}/", "")
+
+
+def is_measured(step: Step, output: Path, folder: Path, *, quick: bool) -> bool:
+    """Return whether the output of this very command is there."""
+    if not output.exists():
+        return False
+    lines = output.read_text(encoding="utf-8").splitlines()
+    return shown_command(step, folder, quick=quick) in lines
+
+
 def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
     """Run one command, show and keep what it prints, and return its exit status."""
-    words = step.words(folder, quick=quick)
-    shown = " ".join(["bestof", *words]).replace(f"{folder}/", "")
-    print(f"$ {shown}", flush=True)
-    lines = [f"{version()}\n", f"$ {shown}\n"]
+    shown = shown_command(step, folder, quick=quick)
+    print(shown, flush=True)
+    began = monotonic()
+    lines = [f"{version()}\n", f"{shown}\n"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "bestof", *words],
+        [sys.executable, "-m", "bestof", *step.words(folder, quick=quick)],
         cwd=ROOT,
         env={**os.environ, "BESTOF_STORE": "off", "NO_COLOR": "1", "COLUMNS": "100"},
         stdout=subprocess.PIPE,
@@ -153,8 +206,10 @@ def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
         print(line, end="", flush=True)
         lines.append(line)
     status = process.wait()
+    took = f"It took {(monotonic() - began) / 60:.1f} minutes."
+    print(took, flush=True)
     if status == 0:
-        write_whole(output, "".join(lines))
+        write_whole(output, "".join([*lines, f"{took}\n"]))
     return status
 
 
@@ -162,7 +217,7 @@ def measure(result: Result, folder: Path, *, quick: bool) -> str | None:
     """Measure what is missing of a result. Return what failed, None if nothing did."""
     for number, step in enumerate(result.steps):
         output = folder / f"{result.name}-{number}.txt"
-        if output.exists() and not step.keeps:
+        if is_measured(step, output, folder, quick=quick):
             continue
         status = run(step, output, folder, quick=quick)
         if status != 0:
@@ -201,13 +256,16 @@ def main() -> int:
             parser.error(f"there is no result {name!r}; the results are {', '.join(known)}")
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    wanted = [one for one in RESULTS if not options.names or one.name in options.names]
+    print(announcement(wanted, quick=options.quick), flush=True)
     failed = []
-    for result in RESULTS:
-        if not options.names or result.name in options.names:
-            fault = measure(result, folder, quick=options.quick)
-            failed += [] if fault is None else [fault]
-            text = page(folder, quick=options.quick)
-            write_whole(folder / "index.md", text)
+    for number, result in enumerate(wanted, 1):
+        about = "" if options.quick else f", about {result.minutes} minutes"
+        print(f"\n[{number}/{len(wanted)}{about}] {result.shows}", flush=True)
+        fault = measure(result, folder, quick=options.quick)
+        failed += [] if fault is None else [fault]
+        text = page(folder, quick=options.quick)
+        write_whole(folder / "index.md", text)
     print(f"{folder / 'index.md'} shows all of it")
     for fault in failed:
         print(f"error: {fault}", file=sys.stderr)

@@ -40,6 +40,24 @@ def test_the_models_are_compared_with_every_static_choice(
         assert options.narrow == quick
 
 
+def test_the_pages_tell_how_long_it_takes(results: ModuleType) -> None:
+    told = results.announcement(results.RESULTS, quick=False)
+    minutes = sum(one.minutes for one in results.RESULTS)
+    assert minutes <= 90
+    assert told.startswith(f"about {minutes} minutes on two cores: bestof-cifar ")
+    for page in ("CONTRIBUTING.md", "Makefile", "docs/results/claims.md", "benchmarks/results.py"):
+        text = (ROOT / page).read_text(encoding="utf-8").lower()
+        assert f"about {minutes} minutes" in text, page
+
+
+def test_another_command_is_measured_again(results: ModuleType, tmp_path: Path) -> None:
+    output, step = tmp_path / "paddle-0.txt", results.Step("tune {folder}/a.json", "tune b.json")
+    assert not results.is_measured(step, output, tmp_path, quick=False)
+    output.write_text("Commit 0a1b2c3d.\n$ bestof tune a.json\nmeasured\n", encoding="utf-8")
+    assert results.is_measured(step, output, tmp_path, quick=False)
+    assert not results.is_measured(step, output, tmp_path, quick=True)
+
+
 def test_static_choices_are_measured_where_they_are_asked_for() -> None:
     static = {peer.name for peer in PEERS if peer.static}
     assert len(static) >= 5
