@@ -14,7 +14,7 @@ from bestof.cli.options import add_json, add_number, add_passes, parser_of, pass
 from bestof.progress import progress_bar
 from bestof.torch.ops.convolution.direction import DIRECTIONS
 from bestof.torch.ops.convolution.problem import parse_conv
-from bestof.view.bench.alternatives import alternatives_table
+from bestof.view.bench.alternatives import alternatives_table, winners_table
 from bestof.view.bench.table import print_tables
 
 _EPILOG = """\
@@ -51,7 +51,8 @@ def call(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        print_tables([alternatives_table(result) for result in results])
+        tables = [alternatives_table(result) for result in results]
+        print_tables([*tables, winners_table(results)] if len(options.convolution) > 1 else tables)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
 
 import pytest
@@ -33,6 +34,15 @@ def test_tables(
         "1.00x" in line for line in lines if line.removeprefix("*").split()[:2] == ["as", "is"]
     )
     assert any(line.startswith("not applicable: ") and "fft" in line for line in lines)
+    last = lines.index("what to choose, and how many times faster it is than PyTorch's own kernel")
+    assert [line.split(" ")[0] for line in lines[last + 2 :]] == [
+        "i3x8x8,k4x3x3,b2,s2,p0,d1,g1",
+        "i2x5x5,k2x1x1,b1,s1,p0,d1,g1",
+    ]
+    chosen = [found[1] for line in lines if (found := re.match(r"\* +(.+?) +\d+\.\d", line))]
+    for line, three in zip(lines[last + 2 :], (chosen[:3], chosen[3:]), strict=True):
+        told = [words.rpartition(", ")[0] for words in re.split(r"\s{2,}", line)[1:]]
+        assert told == three
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

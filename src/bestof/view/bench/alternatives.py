@@ -1,6 +1,8 @@
-"""The tables of `bestof bench conv`: every alternative of a convolution, pass by pass."""
+"""The tables of `bestof bench conv`: every alternative, pass by pass, and what wins where."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from bestof.bench.convolution.pass_times import AlternativeTime, PassTimes
 from bestof.view.bench.table import Table
@@ -22,6 +24,24 @@ def alternatives_table(result: PassTimes) -> Table:
         [_cells(row) for row in result.alternatives if row.name not in other],
         below=f"not applicable: {', '.join(other)}" if other else "",
     )
+
+
+def winners_table(results: Sequence[PassTimes]) -> Table:
+    """Return a row a convolution: what each pass would choose, and how many times faster it is."""
+    passes = tuple(dict.fromkeys(one.name for one in results))
+    problems = dict.fromkeys(one.problem.split()[0] for one in results)
+    won = {(one.problem.split()[0], one.name): _winner(one) for one in results}
+    return Table(
+        "what to choose, and how many times faster it is than PyTorch's own kernel",
+        ("convolution", *passes),
+        [(problem, *(won[problem, name] for name in passes)) for problem in problems],
+        left=1,
+    )
+
+
+def _winner(result: PassTimes) -> str:
+    (row,) = (one for one in result.alternatives if one.chosen)
+    return f"{row.name}, {ratio(row.ratio)}"
 
 
 def _cells(row: AlternativeTime) -> tuple[str, ...]:
