@@ -45,9 +45,9 @@ def call(argv: Sequence[str]) -> int:
     pairs = {by: compare(steadies[0], steadies[1], by, per) for by in fields}
     between = suspects_between(*steadies)
     if options.picture is not None:
-        titles = [
-            f"{name}: {Path(one.title).name}" for name, one in zip("AB", profiles, strict=True)
-        ]
+        # By the files: both profiles may be of one program.
+        paths = (options.first, options.second)
+        titles = [f"{name}: {Path(one).stem}" for name, one in zip("AB", paths, strict=True)]
         draw_comparison(titles, steadies, scales, per, options.picture)
     if options.json:
         print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))

@@ -54,24 +54,21 @@ _TICKS = tuple(step * 10**power for power in range(-1, 5) for step in (1, 2, 5))
 
 
 def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -> None:
-    """Draw a panel for each kind of problem, side by side. The ending of `path` gives the format.
+    """Draw a panel for each kind of problem. The ending of `path` gives the format.
 
+    The panels stand one above the other, so that their labels can be read at the width of a page.
     Needs matplotlib.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
 
     panels = list(dict.fromkeys(point.panel for point in points))
     series = list(dict.fromkeys(point.series for point in points))
-    columns = min(len(panels), 2)
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.5 * columns, 0.8 + 4.6 * rows), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.5, 0.8 + 3.4 * len(panels)), dpi=150, layout="constrained")
     figure.suptitle(title, fontsize=12)
-    grid = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, panel in zip(grid, panels, strict=False):
+    grid = figure.subplots(len(panels), squeeze=False).flat
+    for axes, panel in zip(grid, panels, strict=True):
         _draw_panel(axes, [point for point in points if point.panel == panel], series, roof)
         axes.set_title(panel, fontsize=10)
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
     figure.supylabel("GFLOP/s of the direct algorithm", fontsize=10)
     figure.supxlabel(
         "FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10
@@ -160,7 +157,7 @@ def _label(axes: Axes, points: Sequence[Point], span: float) -> None:
     by_place: dict[float, list[Point]] = {}
     for point in sorted(points, key=lambda point: point.intensity):
         by_place.setdefault(float(f"{point.intensity:.3g}"), []).append(point)
-    apart = span ** (1 / 28)  # 28 lines of text fit side by side
+    apart = span ** (1 / 36)  # 36 lines of text fit side by side
     place = 0.0
     for intensity, own in by_place.items():
         low, high = min(point.rate for point in own), max(point.rate for point in own)

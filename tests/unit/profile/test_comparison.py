@@ -280,7 +280,10 @@ def test_the_command_compares_two_files(
     assert "weight gradient of a frozen layer" in out
     picture = str(Path(first).with_name("picture.svg"))
     assert main(["compare", first, second, "--picture", picture]) == 0
-    assert "convolution backward_weights" in Path(picture).read_text()
+    drawn = Path(picture).read_text()
+    assert "convolution backward_weights" in drawn
+    assert "<!-- A: a -->" in drawn  # both profiles are of one program
+    assert "<!-- B: b -->" in drawn
     capsys.readouterr()
     assert main(["compare", first, second, "--json", "--per", "step"]) == 0
     content = json.loads(capsys.readouterr().out)
