@@ -115,15 +115,17 @@ format: .venv/installed
 .venv/torch: Makefile
 	@command -v $(CXX) >/dev/null 2>&1 || { echo "bestof needs a C++17 compiler: '$(CXX)' was not found; install g++, or name yours: make CXX=..." >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "bestof needs Python 3.10 or newer: '$(PYTHON)' was not found; name yours: make PYTHON=..." >&2; exit 1; }
+	@echo "Setting up .venv, once: downloads PyTorch, then builds the native kernels, which takes 3 to 8 minutes"
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet $(TORCH) numpy
+	$(PY) -m pip install $(TORCH) numpy
 	@touch $@
 
 .venv/installed: .venv/torch pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 	@# Older checkouts installed the same files as the distribution `bestof`.
 	@$(PY) -m pip uninstall --quiet --yes bestof 2>/dev/null
-	CXX=$(CXX) $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
+	@# Not --quiet: on a terminal, pip shows bars and a turning line, so that minutes do not look like a fault.
+	CXX=$(CXX) $(PY) -m pip install --editable '.[torch,view,dev]'
 	$(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
 	@touch $@
 
