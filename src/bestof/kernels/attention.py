@@ -113,7 +113,7 @@ class AttentionPlan:
         )
 
     def run(self, q: int, k: int, v: int, out: int, mask: int = 0, logsumexp: int = 0) -> None:
-        """Run it on addresses; 0 stands for a mask or a logsumexp that the plan leaves out."""
+        """Run on addresses; 0 stands for a mask or a logsumexp that the plan leaves out."""
         try:
             self._plan.run(q, k, v, mask, out, logsumexp)
         except KernelError:

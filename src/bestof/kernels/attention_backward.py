@@ -101,7 +101,7 @@ class AttentionBackwardPlan:
         )
 
     def run(self, addresses: Sequence[int]) -> None:
-        """Run it on the addresses of its arrays; 0 stands for a mask that the plan leaves out."""
+        """Write the gradients to addresses; 0 stands for a mask that the plan leaves out."""
         try:
             self._plan.run(addresses)
         except KernelError:

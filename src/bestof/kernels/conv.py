@@ -183,8 +183,8 @@ def pack_weights(
 ) -> PackedWeights:
     """Return weights in the layout of `algorithm`, for any number of forward passes.
 
-    They serve the instruction set in use, and images of every size and dtype that the algorithm
-    takes. The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`.
+    Packed weights serve the instruction set in use, and images of every size and dtype that the
+    algorithm takes. The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`.
     dtype: that of w, as in `conv2d`.
     """
     check_detached(w=w)
@@ -257,9 +257,9 @@ class Conv2dPlan:
     def run(
         self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0
     ) -> bool:
-        """Run it on addresses; 0 leaves out the bias or the residual.
+        """Run the convolution on addresses; 0 leaves out the bias or the residual.
 
-        Return whether it ran. It always does unless the plan `looks`.
+        Return whether the convolution ran. Only a plan that `looks` may return False.
 
         first, second and out are x, w, y forward; grad, w, x for the input gradient; grad, x, w for
         the weight gradient.

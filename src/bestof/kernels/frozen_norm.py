@@ -58,7 +58,7 @@ def frozen_norm_backward(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Return the gradient of `frozen_norm` with respect to x. It does not need x.
+    """Return the gradient of `frozen_norm` with respect to x. x itself is not needed.
 
     gradient: with respect to the result y. y: that result if a ReLU followed, else None. The slope
     is 0 where y <= 0. The other arguments are those of `frozen_norm`; out may be gradient or y.

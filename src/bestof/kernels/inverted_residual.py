@@ -68,7 +68,7 @@ class InvertedResidualPlan:
         out: int,
         residual: int = 0,
     ) -> None:
-        """Run it on addresses; 0 leaves out a bias or the residual, which is added to y.
+        """Run the layers on addresses; 0 leaves out a bias or the residual, which is added to y.
 
         weights: as `pack_weights` returns them for convgemm, depthwise and convgemm; None for
         layers that are left out.

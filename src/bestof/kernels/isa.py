@@ -11,7 +11,7 @@ from bestof.kernels import _native
 def isa() -> str:
     """Return the instruction set in use: amx_bf16, avx512_bf16, avx512, avx2, baseline or neon.
 
-    It is the best that this processor runs, or the one that BESTOF_ISA names. `avx512_bf16` is
+    This is the best one that the processor runs, or the one that BESTOF_ISA names. `avx512_bf16` is
     `avx512` with an instruction that multiplies pairs of bfloat16. `amx_bf16` multiplies whole
     tiles of bfloat16 as well.
     """

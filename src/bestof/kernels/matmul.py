@@ -159,8 +159,8 @@ def pack_matrix(
 ) -> PackedMatrix:
     """Return b, [K, N] of any strides, in the layout of `algorithm`, for any number of products.
 
-    For the weights w of a linear layer, [N, K], pass `w.T`. They serve the instruction set in use,
-    and any a. The result has `algorithm`, `isa`, `shape` and `nbytes`.
+    For the weights w of a linear layer, [N, K], pass `w.T`. The packed matrix serves the
+    instruction set in use, and any a. The result has `algorithm`, `isa`, `shape` and `nbytes`.
     algorithm: by default the first that packs. dtype: that of b, as in `matmul`.
     """
     check_detached(b=b)
@@ -211,7 +211,7 @@ class MatmulPlan:
         residual: int = 0,
         factor: int = 0,
     ) -> None:
-        """Run it on addresses; 0 leaves out the bias, the residual or the factor.
+        """Run the product on addresses; 0 leaves out the bias, the residual or the factor.
 
         b may be a packed matrix.
         """

@@ -69,7 +69,7 @@ class NormPlan:
         self._plan = _native.norm(rows, size, _checked(eps), bool(centred), dtype_of(None, dtype))
 
     def run(self, x: int, out: int, scale: int = 0, shift: int = 0, residual: int = 0) -> None:
-        """Run it on addresses; 0 stands for what is left out."""
+        """Run the norm on addresses; 0 stands for what is left out."""
         try:
             self._plan.run((x, residual, scale, shift), (out,))
         except TypeError:

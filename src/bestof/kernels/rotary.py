@@ -75,7 +75,7 @@ class RotaryPlan:
         )
 
     def run(self, x: int, cos: int, sin: int, out: int) -> None:
-        """Run it on addresses."""
+        """Run the embedding on addresses."""
         try:
             self._plan.run((x, cos, sin), (out,))
         except TypeError:

@@ -64,7 +64,7 @@ class BestOf(PaperInterface, HotPath):
     check: None, a relative tolerance, or a function of (expected, got). The first result of each
         alternative is compared with the first alternative's. A wrong result disqualifies.
     restore: called with the arguments before each trial. Returns a function that puts them back.
-        It is needed if alternatives change their arguments and may fail.
+        Alternatives that change their arguments and may fail need it.
     store: where decisions are kept: a Store, its URL, "off", or None for the default store.
     clock: a function that returns seconds, like time.perf_counter.
     max_problems: the number of problems in memory. The least recently used are evicted first; the
@@ -78,23 +78,23 @@ class BestOf(PaperInterface, HotPath):
         the race is reopened. Settled calls then take the long way (some microseconds each), unless
         the first alternative has won.
     neighbours: called with a new problem. Returns similar problems. The race of the new problem
-        begins with the decision of the first of these that is settled. It is short, and leaves out
-        what took three times as long there. bestof warns once if `neighbours` raises. Works only
-        with the policy Race.
+        begins with the decision of the first of these that is settled. This race is short, and
+        leaves out alternatives that took three times as long there. bestof warns once if
+        `neighbours` raises. Works only with the policy Race.
     patience: the number of first calls of such a problem that the neighbour's decision answers
         before the race begins.
     on_event: called with every entry of the journal, outside of locks. bestof warns once if it
         raises.
     drift: whether settled calls are timed now and then. The race is run again if the winner has
-        become slower than when it won. It is also run again if the winner has become so much faster
-        that the race must have run on a busy machine. None: as the environment variable
-        BESTOF_DRIFT says (on or off; the default is on).
+        become slower than when it won, and if it has become so much faster that the race must have
+        run on a busy machine. None: as the environment variable BESTOF_DRIFT says (on or off; the
+        default is on).
     timer: a Timer in place of the clock, for calls that return before their work is done, as on a
         GPU. Until the time of a trial is known, further calls of its problem go to the best known
-        alternative. It does not work with groups, and switches `drift` off.
+        alternative. A timer does not work with groups, and switches `drift` off.
     budget: the share of the time since the first trial that all trials of the process may cost, or
-        None for no bound. While it is used up, the best alternative known so far answers unsettled
-        calls. The first 0.1 s are free. See `Budget`.
+        None for no bound. While the budget is used up, the best alternative known so far answers
+        unsettled calls. The first 0.1 s are free. See `Budget`.
 
     A copy, made by `copy` or by pickle, is a selector of its own with the same arguments. It starts
     with the decisions of the original, and shares its policy and store. `copy.deepcopy` also copies

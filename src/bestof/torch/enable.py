@@ -65,8 +65,8 @@ def enable(config: ConfigurationLike = None) -> None:
     the CPU; if the configuration says so, also 2-D convolutions on CUDA devices. With glibc, freed
     memory stays in the process: later allocations meet no page faults, but the process stays as
     large as at its peak.
-    If PyTorch has more threads than the process may use, by its affinity and the quota of its
-    control group, they are lowered.
+    If PyTorch has more threads than affinity and the quota of the control group allow, bestof
+    lowers their number.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -130,15 +130,16 @@ def set_config(config: ConfigurationLike) -> None:
         Winograd F(6) and bfloat16 inside).
     packed_mib: the most memory for packed weights in inference; 0 for none.
     pooling: choose for maximum and average pooling too. Their results are the same bits.
-    product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
-    attention: choose for float32 attention too: `scaled_dot_product_attention`.
+    product: choose for matrix products too: linear layers, `matmul`, `einsum`.
+    attention: choose for attention too: `scaled_dot_product_attention`.
     cuda: choose for 2-D convolutions on CUDA devices too.
     only: the rows that are tried, by their names in reports, wherever they can run. PyTorch's own
         kernels stay, and race with them. All rows by default.
     without: rows that are never tried, and operations that are left to PyTorch, by their names in
         reports. Plans that are made from now on obey `only` and `without` too.
     skip_modules: patterns of names of modules, as in `model.named_modules()`, such as "layer1.*".
-        PyTorch computes their calls and gradients. Plans and compiled models have no modules.
+        PyTorch computes their calls and gradients, in plans that are made later too. Compiled
+        models are not affected.
     locked: a lock file. Every selector of the process takes the decisions in it, and measures
         nothing, until the process ends; see docs/control.md. Data loading and layout stay as they
         are then, and ranks need no agreement.

@@ -53,13 +53,13 @@ def optimize(
     tune: choose the algorithms now, on the example inputs; else in the first calls.
     pure: refuse a model that changes its inputs; else each call of the plan changes them too.
     memory: the MiB that the plan may take once it is released, or "eager" for no more than the
-    model itself takes at its peak; as few as possible if that is too few. None: no limit.
+    model itself takes at its peak; if no plan takes so few, as few as possible. None: no limit.
     shapes: the most input shapes that stay planned, those of `prepare` included. The model answers
     all others.
     lengths: pad inputs to a few planned lengths, and cut the results; `plan.prepare()` plans all of
-    them at once. The model must hide what is padded, for example by an attention mask: this is
-    tried on the example. Not with the accuracy `exact`, because sums of other lengths have other
-    bits.
+    them at once. The model must hide what is padded, for example by an attention mask; `optimize`
+    tries this on the example. Not with the accuracy `exact`, because sums of other lengths have
+    other bits.
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
     changed.
     engines: measure whole engines beside the plan, each in a process of its own, and let the

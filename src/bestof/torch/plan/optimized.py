@@ -50,12 +50,13 @@ _CALLS = 64
 class OptimizedModel(nn.Module):
     """A plan: a module that computes what a model does, for inference on the CPU.
 
-    `optimize` makes it from a model, `load` from a file. It keeps a `Program` for each set of input
-    shapes that it has planned; all share their weights. `Admission` decides which shapes those are:
-    the model itself answers others. Shapes of the example, of `prepare` and of a file are `fixed`,
-    and stay. The plan is frozen: it checks at each call that the model's parameters are as they
-    were. After `release` it keeps neither the model nor weights that it reads in other layouts. It
-    has no parameters of its own and no training mode. Any number of threads may call it.
+    `optimize` makes a plan from a model, `load` from a file. A plan keeps a `Program` for each set
+    of input shapes that it has planned; all share their weights. `Admission` decides which shapes
+    those are: the model itself answers others. Shapes of the example, of `prepare` and of a file
+    are `fixed`, and stay. The plan is frozen: each call checks that the model's parameters are as
+    they were. After `release` the plan keeps neither the model nor weights that it reads in other
+    layouts. A plan has no parameters of its own and no training mode. Any number of threads may
+    call it.
     """
 
     def __init__(
