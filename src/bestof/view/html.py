@@ -106,11 +106,12 @@ def _without(run: Run, saved: float) -> str:
 
 
 def _gains(rows: Sequence[Row]) -> Iterator[str]:
-    best = sorted((row for row in rows if row.saved > 0), key=lambda row: -row.saved)[:_GAINS]
+    named = zip(names_of(rows), rows, strict=True)
+    best = sorted((one for one in named if one[1].saved > 0), key=lambda one: -one[1].saved)
     if not best:
         return
     yield "<h2>what gained most</h2>\n<ol>"
-    for name, row in zip(names_of(best), best, strict=True):
+    for name, row in best[:_GAINS]:
         yield (
             f"<li><b>{escape(name)}</b>: {duration(row.saved)} saved, {ratio(row.gain)} as fast by "
             f"{escape(chosen_text(row))}</li>"

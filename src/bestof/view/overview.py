@@ -117,16 +117,40 @@ def _cut_name(name: str, width: int) -> str:
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return a name for each row: the modules that met it, or else the selector and the problem.
 
-    If rows share a module, the selector tells them apart, or else the problem.
+    If rows share a module, the selector tells them apart, then the words of the problem in which
+    they differ, such as the batch, or else the whole problem.
     """
-    names = [_places(row.places) or " ".join(row.key) for row in rows]
-    for part in (0, 1):
+    places = [_places(row.places) or " ".join(row.key) for row in rows]
+    names = places
+    for details in (
+        [row.key[0] for row in rows],
+        _differences(places, rows),
+        [row.key[1] for row in rows],
+    ):
         twice = {name for name, count in Counter(names).items() if count > 1}
         names = [
-            f"{name.split(' (')[0]} ({row.key[part]})" if name in twice else name
-            for name, row in zip(names, rows, strict=True)
+            f"{place} ({detail})" if name in twice else name
+            for name, place, detail in zip(names, places, details, strict=True)
         ]
     return names
+
+
+def _differences(places: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return the selector of each row, and the words of its problem that the others of the same
+    places and selector lack."""
+    words = [re.split(r"[ ,]+", row.key[1]) for row in rows]
+    groups = [(place, row.key[0]) for place, row in zip(places, rows, strict=True)]
+    shared: dict[tuple[str, str], set[str]] = {}
+    for group, one in zip(groups, words, strict=True):
+        shared[group] = shared.get(group, set(one)) & set(one)
+    own = [
+        " ".join(word for word in one if word not in shared[group])
+        for group, one in zip(groups, words, strict=True)
+    ]
+    return [
+        f"{selector}, {text}" if text else selector
+        for (_, selector), text in zip(groups, own, strict=True)
+    ]
 
 
 def chosen_text(row: Row) -> str:

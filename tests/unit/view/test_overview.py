@@ -151,6 +151,25 @@ def test_selectors_of_one_name_share_rows_if_they_chose_alike() -> None:
     assert "s p #2" in view.render(report, "html")
 
 
+def test_rows_of_one_module_are_told_apart_by_what_differs() -> None:
+    training, evaluation = "i8x4x4,k8x3x3,b64,p1 bias", "i8x4x4,k8x3x3,b28,p1 bias frozen"
+    forward = tuple(timed(problem, 0.4, 0.3, 9, "conv1") for problem in (training, evaluation))
+    selectors = (
+        SelectorReport("forward", 1, forward),
+        SelectorReport("gradient", 1, (timed(training, 0.4, 0.3, 9, "conv1"),)),
+        SelectorReport(
+            "norm", 1, (timed("a", 0.4, 0.3, 9, "norm1"), timed("a,a", 1, 1, 9, "norm1"))
+        ),
+    )
+    assert sorted(names_of(overview(Report(selectors)))) == [
+        "conv1 (forward, b28 frozen)",
+        "conv1 (forward, b64)",
+        "conv1 (gradient)",
+        "norm1 (a)",
+        "norm1 (a,a)",
+    ]
+
+
 def test_problems_without_a_choice_are_not_called_unmet() -> None:
     rows = (AlternativeReport("a", "chosen"), AlternativeReport("b", "left out", reason="slow"))
     report = Report((SelectorReport("s", 1, (ProblemReport("p", "a", "only", rows),)),))
