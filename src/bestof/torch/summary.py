@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bestof.escaped import escaped
 from bestof.html_table import html_table
 from bestof.selection import BestOf
 from bestof.selection.duration import duration
@@ -22,6 +23,8 @@ from bestof.torch.ops.search import PATIENCE
 from bestof.torch.process.threads import Lowered
 
 _AS_IS = "as is"
+_HEADINGS = ("operation", "problem", "chosen", "calls", "before", "after")
+_NUMBERS = {"calls", "before", "after"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,25 @@ class Summary:
     not_in_lock: tuple[str, ...] = ()
     held: Held = field(default_factory=held)
 
+    def __str__(self) -> str:
+        """Return a table: a row for each problem, and what was saved and spent."""
+        cells = [_HEADINGS, *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(
+                f"{cell:>{width}}" if heading in _NUMBERS else f"{cell:<{width}}"
+                for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join(map(escaped, [*lines, *self._notes()]))
+
     def _repr_html_(self) -> str:
-        """Return a table for notebooks: a row for each problem, and what was saved and spent."""
-        rows = [
+        """Return the same table for notebooks."""
+        return html_table("bestof", _HEADINGS, self._rows(), notes=self._notes())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
             (
                 one.name,
                 one.problem,
@@ -93,14 +112,14 @@ class Summary:
             )
             for one in self.passes
         ]
+
+    def _notes(self) -> list[str]:
         saved = (
             f"saved {duration(self.seconds_saved)}, tuning cost {duration(self.seconds_tuning)} in "
             f"{self.trials} trials"
         )
         out = [f"{name} stays PyTorch's own: {why}" for name, why in self.left_out]
-        out += [f"not in the lock: {one}" for one in self.not_in_lock]
-        headings = ("operation", "problem", "chosen", "calls", "before", "after")
-        return html_table("bestof", headings, rows, notes=[saved, *out])
+        return [saved, *out, *(f"not in the lock: {one}" for one in self.not_in_lock)]
 
 
 def summary() -> Summary:

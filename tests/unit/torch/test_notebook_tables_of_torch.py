@@ -10,10 +10,17 @@ from bestof.torch.summary import PassSummary, Summary
 
 def test_a_summary_is_a_table_with_its_sums() -> None:
     row = PassSummary("forward", "<i3>", "im2row", 2.0, 0.5, 7)
-    table = Summary(1, (row,), 10.5, 1.25, 4, left_out=(("product", "no kernel"),))._repr_html_()
+    summary = Summary(1, (row,), 10.5, 1.25, 4, left_out=(("product", "no kernel"),))
+    table = summary._repr_html_()
     for text in ("&lt;i3&gt;", "im2row", "2.00 s", "500 ms", "saved 10.5 s, tuning cost 1.25 s"):
         assert text in table
     assert "product stays PyTorch&#x27;s own: no kernel" in table
+    assert str(summary).splitlines() == [
+        "operation  problem  chosen  calls  before   after",
+        "forward    <i3>     im2row      7  2.00 s  500 ms",
+        "saved 10.5 s, tuning cost 1.25 s in 4 trials",
+        "product stays PyTorch's own: no kernel",
+    ]
 
 
 def test_the_explanation_of_a_plan_is_a_table() -> None:
