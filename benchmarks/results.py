@@ -1,6 +1,6 @@
 """Measure on this machine what the papers behind bestof compare, by bestof's own commands.
 
-python benchmarks/results.py                    everything, into build/results: about 70 minutes
+python benchmarks/results.py                    everything, into build/results: about 75 minutes
 python benchmarks/results.py bestof-cifar       one of them
 python benchmarks/results.py --quick            narrow networks, a few minutes: tries the commands
 
@@ -78,6 +78,7 @@ _PROJECT = (
     "project {folder}/plain.json --resume {folder}/projected.jsonl "
     "--picture {folder}/projection.png"
 )
+_RANKS = "--batch 32 examples/train_ranks.py --width 16 --batch {{batch}} --steps"
 RESULTS = (
     Result(
         "bestof-cifar",
@@ -94,7 +95,7 @@ RESULTS = (
     ),
     Result(
         "bestof-imagenet",
-        12,
+        15,
         "BestOf: VGG16 and ResNet34 on images of ImageNet, training.",
         (
             _models(
@@ -129,25 +130,27 @@ RESULTS = (
     ),
     Result(
         "paddle",
-        8,
+        7,
         "PaddlePaddle: a whole training step tuned by one command.",
         (
             Step(
-                "tune --seconds 480 --recipe {folder}/vgg16.json examples/train_vgg16.py",
+                "tune --seconds 420 --recipe {folder}/vgg16.json examples/train_vgg16.py",
                 "tune --seconds 20 --recipe {folder}/vgg16.json examples/train_vgg16.py --steps 40",
             ),
         ),
     ),
     Result(
         "profilednn",
-        5,
-        "ProfileDNN: where the time of a step goes, and how fast each of its problems could be.",
+        8,
+        "ProfileDNN: where the time of a step goes, how fast each of its problems could be, and "
+        "how many processes of how many threads train fastest.",
         (
             Step(
                 f"{_PROFILE} examples/train_vgg16.py --steps 6",
                 f"{_PROFILE} examples/train_vgg16.py --steps 2",
             ),
             Step(f"{_PROJECT} --seconds 200", f"{_PROJECT} --seconds 5"),
+            Step(f"scale --seconds 180 {_RANKS} 100000", f"scale --seconds 60 {_RANKS} 100000"),
         ),
     ),
 )
