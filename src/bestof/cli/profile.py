@@ -21,6 +21,7 @@ from bestof.cli.options import (
     check_writable,
     parser_of_script,
 )
+from bestof.cli.profile_page import profile_page
 from bestof.cli.profile_picture import draw_profile, need_matplotlib
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
@@ -48,6 +49,7 @@ failed. The recording begins when the script imports torch and ends after
   bestof profile examples/train_vgg16.py --steps 6
   bestof profile --steps 20 --keep run.json --trace trace.json train.py
   bestof profile --show run.json --by module,direction --by implementation
+  bestof profile --show run.json --report profile.html
   bestof profile --log verbose.log --json
 
 Open a trace in https://ui.perfetto.dev. A breakdown can be taken by
@@ -55,11 +57,11 @@ Open a trace in https://ui.perfetto.dev. A breakdown can be taken by
 
 # The options with a value. They are needed to find the script after them.
 _VALUED = (
-    *("--steps", "--skip", "--keep", "--trace", "--picture", "--csv", "--by", "--rows"),
-    *("--log", "--show"),
+    *("--steps", "--skip", "--keep", "--trace", "--picture", "--report", "--csv", "--by"),
+    *("--rows", "--log", "--show"),
 )
 # The options that name an output file.
-_FILES = ("keep", "trace", "picture", "csv")
+_FILES = ("keep", "trace", "picture", "report", "csv")
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
@@ -121,6 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--keep", metavar="FILE", help="write the profile as JSON, for --show and `bestof compare`")
     add("--trace", metavar="FILE", help="write a Chrome trace, which Perfetto opens")
     add("--picture", metavar="FILE", help="draw where the time goes (png, svg or pdf)")
+    add("--report", metavar="FILE", help="write everything as one HTML page")
     add("--csv", metavar="FILE", help="write the breakdowns as CSV")
     add_json(parser, "the breakdowns as JSON")
     return parser
@@ -212,6 +215,7 @@ def _tell(
         "keep": profile.save,
         "trace": partial(write_trace, profile),
         "picture": partial(draw_profile, profile),
+        "report": partial(_write_page, profile),
         "csv": partial(_write_csv, profile, fields),
     }
     failures = []
@@ -230,3 +234,7 @@ def _tell(
 
 def _write_csv(profile: Profile, fields: Sequence[Sequence[str]], path: str) -> None:
     write_whole(path, profile_csv(profile, fields))
+
+
+def _write_page(profile: Profile, path: str) -> None:
+    write_whole(path, profile_page(profile))

@@ -39,7 +39,7 @@ def profile_lines(
 ) -> list[str]:
     """Return the lines of all tables, each with at most `rows` rows."""
     steady = steady_of(profile)
-    lines = [*_head(profile, steady)]
+    lines = [*head_lines(profile, steady)]
     for by in fields:
         lines += ["", *_table(steady, breakdown(steady, by, profile.peak), by, rows)]
     lines += suspect_lines("suspects", suspects_of(profile))
@@ -94,7 +94,8 @@ def profile_csv(profile: Profile, fields: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def _head(profile: Profile, steady: Steady) -> Iterator[str]:
+def head_lines(profile: Profile, steady: Steady) -> Iterator[str]:
+    """Yield the summary: the program, the time of a step, the coverage, and the peaks."""
     host = ", ".join(f"{name} {text}" for name, text in profile.host.items() if text)
     yield f"profile of {profile.title}" + (f" ({host})" if host else "")
     if steady.steps:

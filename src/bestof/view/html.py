@@ -1,7 +1,4 @@
-"""Reports as one HTML page, without other files: it works where there is no network.
-
-The page is complete without its script, which sorts, filters and folds.
-"""
+"""Reports as one HTML page, without other files: it works where there is no network."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Row, net, overview, problems_of
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, Run
 from bestof.view.overview import chosen_text, names_of, run_lines
-from bestof.view.page_parts import SCRIPT, STYLE
+from bestof.view.page_parts import STYLE, page
 from bestof.view.quantity import plural, ratio
 from bestof.view.time_line import time_line
 from bestof.view.tree import Node, decision_trees
@@ -34,7 +31,8 @@ _NUMBERS = ("calls", "before", "after", "gain", "saved")
 
 def html(report: Report) -> str:
     """Return the page: what was gained, the table of layers, the time line, the tree, the words."""
-    return "\n".join(_page(report))
+    title = "bestof report" if report.run is None else f"bestof: {report.run.program}"
+    return page(title, _parts(report))
 
 
 def html_part(report: Report) -> str:
@@ -44,13 +42,7 @@ def html_part(report: Report) -> str:
     return f'<style>{style}</style><div class="bestof">{parts}</div>'
 
 
-def _page(report: Report) -> Iterator[str]:
-    title = "bestof report" if report.run is None else f"bestof: {report.run.program}"
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>"
-    yield '<body class="bestof">\n<main>'
-    yield f"<h1>{escape(title)}</h1>"
+def _parts(report: Report) -> Iterator[str]:
     if report.run is not None:
         yield f'<p class="soft">{escape(run_lines(report.run)[1])}</p>'
         if report.run.window is not None:
@@ -78,7 +70,7 @@ def _page(report: Report) -> Iterator[str]:
     yield '<details class="words"><summary>the words of this page</summary>\n<dl>'
     for word, meaning in WORDS:
         yield f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>"
-    yield f"</dl></details>\n</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>"
+    yield "</dl></details>"
 
 
 def _cards(report: Report) -> Iterator[str]:

@@ -1,6 +1,9 @@
-"""The style and the script of the report's page."""
+"""The frame, the style and the script of the pages."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
 
 STYLE = """\
 .bestof { color-scheme: light dark; --line: #8884; --soft: #656d76; --good: #1a7f37; }
@@ -48,7 +51,7 @@ th[aria-sort=ascending] button::after { content: " ▲" / ""; }
 th[aria-sort=descending] button::after { content: " ▼" / ""; }
 .tree ul { list-style: none; margin: 0; padding-left: 1.3rem; border-left: 1px solid var(--line); }
 .tree > ul { padding-left: 0; border: 0; } li { overflow-wrap: anywhere; }
-dt { font-weight: 600; }
+dt { font-weight: 600; } .bestof .bars th { font-weight: normal; overflow-wrap: anywhere; }
 .line { width: 100%; height: auto; } .line text { fill: var(--soft); font-size: 12px; }
 .line .trials { stroke: var(--wait); stroke-dasharray: 6 3; }
 .line .decisions { stroke: var(--good); }
@@ -116,3 +119,21 @@ if (table) {
   });
 }
 """
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """Return a page of these parts below its title. It needs no other file.
+
+    The script sorts, filters and folds the table `rows`; the page is complete without it.
+    """
+    return "\n".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>",
+            '<body class="bestof">\n<main>',
+            f"<h1>{escape(title)}</h1>",
+            *parts,
+            f"</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>",
+        )
+    )

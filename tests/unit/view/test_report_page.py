@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from test_overview import REPORT, timed
 from bestof import view
 from bestof.selection.reports.report import Moment, Report, Run, SelectorReport
 from bestof.view.time_line import time_line
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def test_the_page_needs_no_other_file() -> None:
@@ -54,17 +51,6 @@ def test_a_run_of_absurd_numbers_is_drawn() -> None:
         assert "at an unknown date" in shown
         assert shown.replace("\n", "").isprintable()
         assert format == "text" or "2J&lt;b&gt;" in shown
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture
