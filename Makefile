@@ -124,8 +124,7 @@ format: .venv/installed
 .venv/installed: .venv/torch pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 	@# Older checkouts installed the same files as the distribution `bestof`.
 	@$(PY) -m pip uninstall --quiet --yes bestof 2>/dev/null
-	@# Not --quiet: on a terminal, pip shows bars and a turning line, so that minutes do not look like a fault.
-	CXX=$(CXX) $(PY) -m pip install --editable '.[torch,view,dev]'
+	@CXX=$(CXX) $(PY) .ci/elapsed.py "Builds the native kernels, and installs what tests need" $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
 	$(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
 	@touch $@
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,21 @@ def test_the_last_line_and_the_readme_say_where_the_command_is(recipe: list[str]
     assert recipe[-1].startswith("echo")
     assert ".venv/bin/bestof" in recipe[-1]
     assert ".venv/bin/bestof" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+ELAPSED = [sys.executable, str(ROOT / ".ci" / "elapsed.py"), "builds"]
+
+
+def test_setting_up_shows_on_a_terminal_how_long_it_has_taken() -> None:
+    ours, theirs = pty.openpty()
+    code = "import sys, time; time.sleep(1.2); sys.exit(3)"
+    with subprocess.Popen([*ELAPSED, sys.executable, "-c", code], stderr=theirs) as started:
+        assert started.wait(timeout=60) == 3
+    shown = os.read(ours, 1 << 16).decode()
+    assert re.findall(r"builds: (\d:\d\d)", shown)[:2] == ["0:00", "0:01"]
+
+
+def test_a_log_of_setting_up_has_one_line() -> None:
+    command = [*ELAPSED, sys.executable, "-c", "print('done')"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("builds\ndone\n", "")
