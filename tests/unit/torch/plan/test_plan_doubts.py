@@ -131,3 +131,34 @@ def test_a_noisy_report_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(type(selector), "explain", lambda _, step, told=told: told(step))
         assert [doubts._is_noisy(one) for one in steps] == [noisy] * len(steps)
+
+
+@torch.no_grad()
+def test_a_choice_that_opens_while_it_is_about_to_be_compared(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    monkeypatch.setattr(Defaults, "live_checks", LiveChecks(share=1.0))
+    model, x = made()
+    right = model(x)
+    plan = bt.optimize(model, x)
+    now[0] = WAIT
+    call(plan, x, right, 2 * EVERY)
+
+    choices = program_of(plan).choices.values()
+    reopen = [one for one in choices if not one.is_ordered]
+    compared = live_check._compared
+
+    def opened(step: Any, bind_anew: Any) -> None:
+        for one in reopen:  # as another thread's call does
+            one.reopen()
+        compared(step, bind_anew)
+
+    while None in algorithms(plan):
+        call(plan, x, right, 1)
+    monkeypatch.setattr(live_check, "_compared", opened)
+    for _ in range(CALLS):
+        call(plan, x, right, 1)
+        if None in algorithms(plan):
+            break
+    assert None in algorithms(plan)

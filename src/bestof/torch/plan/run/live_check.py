@@ -50,7 +50,7 @@ def _compared(one: ChosenStep, bind_anew: Callable[[], None]) -> None:
         reraise_from_outside()
     finally:
         checks.book(_item(one), checks.clock() - started)
-    if wrong is not None:
+    if wrong is not None and one.algorithm is not None:
         one.give_up(wrong)
         bind_anew()
     one.run()

@@ -108,9 +108,9 @@ class Program:
                 binding.calls += 1
                 runs = binding.runs
                 if binding.calls == binding.asks_at:
-                    runs = with_live_check(binding, self.bind_anew)
                     if self.doubts.are_due and self.doubts.reopen(self.choices.values()):
                         self.bind_anew()
+                    runs = with_live_check(binding, self.bind_anew)
                 for run in runs:
                     run()
             else:

@@ -123,7 +123,7 @@ class ChosenStep(ABC):
     def complaint(self) -> str | None:
         """Run the chosen alternative; return how its results are wrong, in words.
 
-        None if nothing is wrong. The operands stay for another run.
+        None if nothing is wrong, or nothing is chosen. The operands stay for another run.
         """
 
     def give_up(self, wrong: str) -> None:

@@ -64,8 +64,10 @@ class ComparedStep(ChosenStep):
 
     def complaint(self) -> str | None:
         """Run the chosen alternative; return how its results are wrong, for any operands."""
-        name, overwritten = self.algorithm, self.overwritten()
-        assert name is not None
+        name = self.algorithm
+        if name is None:  # another call has opened the choice since it was asked
+            return None
+        overwritten = self.overwritten()
         self.renew(overwritten)
         try:
             self.runner(name)()
