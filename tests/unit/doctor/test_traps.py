@@ -218,8 +218,20 @@ def test_two_runtimes_are_found_in_the_maps(
     if loaded:
         monkeypatch.setattr(openmp_runtimes, "runtimes", lambda: loaded[:1] * 2)
         (found,) = OpenmpRuntimes().findings(seen())
-        assert found.caught
         assert re.search(r"region takes [\d.]+ \w?s in place of [\d.]+ \w?s$", found.seen)
+
+
+@pytest.mark.parametrize(("turns", "caught"), [(9e-6, False), (14e-3, True)])
+def test_two_runtimes_are_a_trap_if_regions_in_turn_are_dearer(
+    turns: float, caught: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openmp_runtimes, "runtimes", lambda: ["/a.so", "/b.so"])
+    monkeypatch.setattr(openmp_runtimes, "empty_region", lambda path, _: path)
+    monkeypatch.setattr(
+        openmp_runtimes, "_seconds", lambda regions: turns if len(set(regions)) == 2 else 8e-6
+    )
+    (found,) = OpenmpRuntimes().findings(seen())
+    assert found.caught is caught
 
 
 def test_the_cure_of_two_runtimes_keeps_pytorchs_threads() -> None:

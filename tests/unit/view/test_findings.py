@@ -33,7 +33,7 @@ def test_lines_fit_and_the_dearest_is_first(width: int) -> None:
     assert heads == [
         "! dear: 4.00 times as slow",
         "! cheap: 1.10 times as slow",
-        "! unmeasured: its cost was not measured",
+        "! unmeasured: its cost a step is unknown",
     ]
     cures = [line for line in lines if line.startswith("  cure: ")]
     assert cures == ["  cure: a third line", "  cure: one line", "  cure: another line"]
