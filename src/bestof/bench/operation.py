@@ -36,16 +36,9 @@ def measure_operations(
     if rounds < 1 or not seconds > 0:
         raise InvalidArgument("rounds, seconds: expected positive numbers")
     load_entry_points()
-    known = {one.name: one for one in table.OPERATIONS}
-    for name in names:
-        if name not in known:
-            raise InvalidArgument(
-                f"there is no operation {name!r}; expected one of {', '.join(map(repr, known))}"
-            )
+    operations = [table.named(name, "bench operation") for name in names] or table.OPERATIONS
     return tuple(
-        time
-        for name in names or known
-        for time in _of_operation(known[name], rounds, seconds, level, clock)
+        time for one in operations for time in _of_operation(one, rounds, seconds, level, clock)
     )
 
 

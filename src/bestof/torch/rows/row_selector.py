@@ -21,9 +21,9 @@ from bestof.torch.ops.search import BY_PYTHON, SEARCHES
 from bestof.torch.process.allocator import hand_back_unused
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.call_counts import CallCounts
-from bestof.torch.rows.left_out import LeftOut
 from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier
+from bestof.torch.rows.unpromising import Unpromising
 
 # From this size of the operands on, what trials have freed is returned to the system once a problem
 # is decided. Freed pieces seldom fit the next ones exactly, so copies of several rows lie side by
@@ -95,7 +95,7 @@ class RowSelector:
                 hopeless=None if is_order else operation.hopeless(row),
                 formerly=row.formerly,
                 estimate=row.estimate,
-                unpromising=LeftOut(operation, row, is_order=is_order),
+                unpromising=Unpromising(operation, row, is_order=is_order),
             )
             for row in rows
         ]

@@ -17,8 +17,8 @@ from bestof.torch.plan.layers.frozen_weights import versions
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
-from bestof.torch.plan.run.doubts import Doubts
 from bestof.torch.plan.run.live_check import with_live_check
+from bestof.torch.plan.run.noisy_choices import NoisyChoices
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
@@ -70,7 +70,7 @@ class Program:
         self._finders = [
             self._finder(output, one) for output, one in zip(outputs, described, strict=True)
         ]
-        self.doubts = Doubts()
+        self.noisy_choices = NoisyChoices()
         self._lock = ForkLock()
         self._idle: list[Binding] = []
 
@@ -108,7 +108,8 @@ class Program:
                 binding.calls += 1
                 runs = binding.runs
                 if binding.calls == binding.asks_at:
-                    if self.doubts.are_due and self.doubts.reopen(self.choices.values()):
+                    noisy = self.noisy_choices
+                    if noisy.are_due and noisy.reopen(self.choices.values()):
                         self.bind_anew()
                     runs = with_live_check(binding, self.bind_anew)
                 for run in runs:

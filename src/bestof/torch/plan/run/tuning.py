@@ -70,7 +70,7 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                 done += len(heat)
                 raced += heat
         binding.refresh()
-        program.doubts.note(raced)
+        program.noisy_choices.note(raced)
     finally:
         program.give_back(binding)
 

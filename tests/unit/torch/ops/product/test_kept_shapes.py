@@ -13,7 +13,7 @@ from bestof.torch.ops.product.onednn import SHAPES
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
 from bestof.torch.ops.search import SEARCHES
-from bestof.torch.rows.left_out import LeftOut
+from bestof.torch.rows.unpromising import Unpromising
 
 
 def _always(_problem: ProductProblem) -> bool:
@@ -55,7 +55,7 @@ def test_problems_that_wait_take_none_of_these_places() -> None:
         products.selector(ProductProblem.of("mm", a[:m], b, "float32"), None, a[:m], b)
     assert len(products.selector._knowledge.searches()) == SEARCHES
     (left_out,) = (one.unpromising for one in products.selector.alternatives if one.name == "keeps")
-    assert isinstance(left_out, LeftOut)
+    assert isinstance(left_out, Unpromising)
     assert not left_out._problems
 
 

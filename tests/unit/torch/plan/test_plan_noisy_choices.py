@@ -14,8 +14,8 @@ import bestof.torch as bt
 from bestof.selection.state.live_checks import LiveChecks
 from bestof.selection.state.registry import Defaults
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.run import doubts, live_check
-from bestof.torch.plan.run.doubts import WAIT, Doubts
+from bestof.torch.plan.run import live_check, noisy_choices
+from bestof.torch.plan.run.noisy_choices import WAIT, NoisyChoices
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps import convolution_step
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
@@ -26,9 +26,9 @@ CALLS = 400  # enough for every race
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The time of all doubts; the account of live checks allows no comparison."""
+    """The time of all noisy choices; the account of live checks allows no comparison."""
     time = [0.0]
-    monkeypatch.setattr(Doubts, "__init__", _with_clock(time))
+    monkeypatch.setattr(NoisyChoices, "__init__", _with_clock(time))
     monkeypatch.setattr(live_check, "calls_between", lambda *_: EVERY)
     monkeypatch.setattr(Defaults, "live_checks", LiveChecks(share=0.0))
     convolution_step.selector.cache_clear()
@@ -37,9 +37,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 def _with_clock(time: list[float]) -> Any:
-    make = Doubts.__init__
+    make = NoisyChoices.__init__
 
-    def made(self: Doubts) -> None:
+    def made(self: NoisyChoices) -> None:
         make(self, lambda: time[0])
 
     return made
@@ -68,7 +68,7 @@ def call(plan: OptimizedModel, x: Tensor, right: Tensor, times: int) -> None:
 def test_noisy_choices_are_raced_again_once(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     right = model(x)
     plan = bt.optimize(model, x)
@@ -93,7 +93,7 @@ def test_noisy_choices_are_raced_again_once(
 
 @torch.no_grad()
 def test_steady_choices_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "_is_noisy", lambda _: False)
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda _: False)
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
     now[0] = WAIT
@@ -103,7 +103,7 @@ def test_steady_choices_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) 
 
 @torch.no_grad()
 def test_orders_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
     for choice in program_of(plan).choices.values():
@@ -130,14 +130,14 @@ def test_a_noisy_report_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
         monkeypatch.setattr(type(selector), "explain", lambda _, step, told=told: told(step))
-        assert [doubts._is_noisy(one) for one in steps] == [noisy] * len(steps)
+        assert [noisy_choices._is_noisy(one) for one in steps] == [noisy] * len(steps)
 
 
 @torch.no_grad()
 def test_a_choice_that_opens_while_it_is_about_to_be_compared(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     monkeypatch.setattr(Defaults, "live_checks", LiveChecks(share=1.0))
     model, x = made()
     right = model(x)

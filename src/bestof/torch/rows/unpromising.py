@@ -9,7 +9,7 @@ from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
 
 
-class LeftOut:
+class Unpromising:
     """Tells why a row is not tried for a problem. A row is tried for at most `row.shapes` problems.
 
     is_order: whether the row is tried whatever its estimated speed, if its memory is allowed.

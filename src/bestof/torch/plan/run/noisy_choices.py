@@ -16,7 +16,7 @@ WAIT = 5.0
 """Seconds until the race: a burst of load from a neighbour has ended by then."""
 
 
-class Doubts:
+class NoisyChoices:
     """The choices of a program whose samples were noisy. Each is raced again once.
 
     A server makes its plan when it starts, beside others that start. What was chosen then would
