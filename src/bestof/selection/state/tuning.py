@@ -422,11 +422,9 @@ def _cost(candidate: Candidate) -> float:
     return inf if candidate.estimate is None else candidate.estimate
 
 
-def applies(alternative: Alternative, problem: Hashable, *, any_speed: bool = False) -> bool:
+def applies(alternative: Alternative, problem: Hashable) -> bool:
     """Return whether a search of a problem tries an alternative: it can run, and is promising."""
-    if not alternative.can_run(problem):
-        return False
-    return any_speed or alternative.left_out(problem) is None
+    return alternative.can_run(problem) and alternative.left_out(problem) is None
 
 
 def _candidate(

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from bestof.torch.plan.steps.chosen_step import ChosenStep
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.raced_step import RacedStep
-from bestof.torch.plan.steps.row_step import RowStep
 
 
 @dataclass(slots=True)
@@ -34,13 +32,3 @@ class Step:
     def convolution(self) -> ConvolutionStep | None:
         """The fused layer that it is, or None."""
         return self.chosen if isinstance(self.chosen, ConvolutionStep) else None
-
-    @property
-    def raced(self) -> RacedStep | None:
-        """The operation of the plan with a native kernel and one of PyTorch that it is, or None."""
-        return self.chosen if isinstance(self.chosen, RacedStep) else None
-
-    @property
-    def by_row(self) -> RowStep | None:
-        """The operation of `torch.ops` that it is, or None."""
-        return self.chosen if isinstance(self.chosen, RowStep) else None

@@ -30,9 +30,9 @@ def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]
             if isinstance(step.chosen, ComparedStep):
                 scales[step.name] = _run_compared(step.chosen)
                 continue
-            if step.by_row is not None:
-                _verify_row(step.by_row)
-                step.run = step.by_row.run
+            if isinstance(step.chosen, RowStep):
+                _verify_row(step.chosen)
+                step.run = step.chosen.run
             step.run()
     finally:
         binding.refresh()

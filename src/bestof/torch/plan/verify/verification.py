@@ -172,8 +172,9 @@ def _results_with(
     """Return the results of a run in which norms and attentions run otherwise."""
     binding = program.borrow()
     for step in binding.steps:
-        if step.raced is not None and step.raced.algorithm != RACED_BY_PYTORCH:
-            step.run = replaced(step.raced)
+        one = step.chosen
+        if isinstance(one, RacedStep) and one.algorithm != RACED_BY_PYTORCH:
+            step.run = replaced(one)
     program.give_back(binding)
     try:
         return results_of(program, inputs, lambda *_: None)  # by this binding, step by step
