@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from time import monotonic
 
 Progress = Callable[[str, int, int], object]
-"""Called with a text on the current step, its number, and the number of steps."""
+"""Called with a text on the current step, its number, and the number of steps; 0 if unknown."""
 
 
 def _silent(_text: str, _step: int, _steps: int) -> None:
@@ -32,13 +32,22 @@ def progress_bar() -> Iterator[Progress]:
         progress.TextColumn("{task.description}"),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # results in a file or a pipe stay there
     ) as bar:
         task = bar.add_task("", total=1)
 
         def tell(text: str, step: int, steps: int) -> None:
-            bar.update(task, description=text, completed=step, total=steps)
+            bar.update(task, description=text, completed=step, total=steps or None)
 
         yield tell
+
+
+@contextmanager
+def under_way(text: str) -> Iterator[None]:
+    """Show as `progress_bar` does that something goes on, and for how long."""
+    with progress_bar() as progress:
+        progress(text, 0, 0)
+        yield
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bestof.progress import late_progress_bar, progress_bar
+from bestof.cli import main
+from bestof.progress import late_progress_bar, progress_bar, under_way
 
 
 class Terminal(io.StringIO):
@@ -39,3 +40,26 @@ def test_what_ends_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with late_progress_bar(60.0) as tell:
         tell("half of it", 1, 2)
     assert not sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_results_in_a_pipe_do_not_go_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with under_way("measures"):
+        print("a result")
+    assert capsys.readouterr().out == "a result\n"
+    assert "measures" in terminal.getvalue()
+    assert "a result" not in terminal.getvalue()
+
+
+def test_a_slow_command_shows_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["bench", "operation", "silu", "--rounds", "1", "--seconds", "0.001"]) == 0
+    assert "measures operations" in terminal.getvalue()
+    assert "silu" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
 from bestof.cli.options import add_json, add_number, parser_of, seconds
 from bestof.distribution import install
 from bestof.errors import BestofError
+from bestof.progress import under_way
 from bestof.selection.identity.host import host
 from bestof.view.bench.table import print_tables
 
@@ -37,9 +38,13 @@ def call(argv: Sequence[str]) -> int:
     from bestof.bench.operation import measure_operations  # noqa: PLC0415
     from bestof.view.bench.operation import operation_table  # noqa: PLC0415
 
-    rows = measure_operations(
-        options.operation, rounds=options.rounds, seconds=options.seconds, level=options.accuracy
-    )
+    with under_way("measures operations"):
+        rows = measure_operations(
+            options.operation,
+            rounds=options.rounds,
+            seconds=options.seconds,
+            level=options.accuracy,
+        )
     if options.json:
         print(json.dumps({"host": host(), "times": [asdict(row) for row in rows]}, indent=2))
     else:

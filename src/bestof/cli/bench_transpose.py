@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, measure_transpose
 from bestof.cli.options import add_json, add_number, parser_of, seconds
+from bestof.progress import under_way
 from bestof.view.bench.table import print_tables
 from bestof.view.bench.transpose import transpose_table
 
@@ -24,7 +25,8 @@ OMP_NUM_THREADS sets the number of threads.
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
     options = make_parser().parse_args(argv)
-    rows = measure_transpose(options.batch, rounds=options.rounds, seconds=options.seconds)
+    with under_way("measures transpositions"):
+        rows = measure_transpose(options.batch, rounds=options.rounds, seconds=options.seconds)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:

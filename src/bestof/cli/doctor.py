@@ -20,6 +20,7 @@ from bestof.cli.options import add_json, add_number, parser_of_script, seconds, 
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import interrupted_by_termination
 from bestof.errors import BestofError
+from bestof.progress import under_way
 from bestof.view.findings import print_findings
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
@@ -57,7 +58,8 @@ def call(argv: Sequence[str]) -> int:
     if not options.json:
         subject = shlex.join(words) if words else "a small training on this machine"
         tell(f"examining {subject} for up to {options.seconds + _LATE:.0f} s")
-    report = _examined(words, options.seconds)
+    with under_way("examines"):
+        report = _examined(words, options.seconds)
     if options.json:
         print(json.dumps(report, indent=2))
         return int(report["error"] is not None)

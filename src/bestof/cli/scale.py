@@ -20,6 +20,7 @@ from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.processors import available_memory, processors
+from bestof.progress import under_way
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
 from bestof.scale.environment import candidates
@@ -78,7 +79,7 @@ def call(argv: Sequence[str]) -> int:
     search = None
     status = 0
     try:
-        with interrupted_by_termination():
+        with under_way("times ranks of one step"), interrupted_by_termination():
             measurement.run(tried)
             if options.environment and measurement.best is not None:
                 search = _environment(measurement.best, script, deadline, options.json)

@@ -14,6 +14,7 @@ from bestof.cli.options import tell
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.processors import available_memory
+from bestof.progress import under_way
 from bestof.scale.cores import Cores
 from bestof.scale.experiment import check_room
 from bestof.scale.instances import Instances
@@ -54,7 +55,7 @@ def serve(options: argparse.Namespace, cores: Cores) -> int:
     )
     status = 0
     try:
-        with interrupted_by_termination():
+        with under_way("times instances"), interrupted_by_termination():
             measurement.run(_settings(cores, batches))
     except KeyboardInterrupt:
         status = INTERRUPTED

@@ -14,10 +14,12 @@ from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.cli.tune_command import trial_command
 from bestof.errors import BestofError, InvalidArgument
+from bestof.progress import progress_bar
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import Recipe, read_recipe
 from bestof.recipe.parts import parts_of
 from bestof.recipe.search import Search
+from bestof.view.quantity import plural
 
 _EPILOG = """\
 The script runs several times, in processes that are ended between two steps.
@@ -51,14 +53,22 @@ def call(argv: Sequence[str]) -> int:
         told.append(line)
         print(line, flush=True)
 
-    search = Search(
-        recipe,
-        partial(Contestant, command=partial(trial_command, script)),
-        deadline=monotonic() + options.seconds,
-        save=partial(recipe.save, path),
-        tell=tell,
-    )
-    return _search(partial(search.run, parts_of(options.accuracy)), recipe, path, told)
+    with progress_bar() as progress:
+
+        def save() -> None:
+            recipe.save(path)
+            pairs = sum(len(one.ratios) for one in recipe.comparisons)
+            progress(f"{plural(pairs, 'pair')} of turns so far", 0, 0)
+
+        search = Search(
+            recipe,
+            partial(Contestant, command=partial(trial_command, script)),
+            deadline=monotonic() + options.seconds,
+            save=save,
+            tell=tell,
+        )
+        progress("starts the script", 0, 0)
+        return _search(partial(search.run, parts_of(options.accuracy)), recipe, path, told)
 
 
 def _search(run: Callable[[], None], recipe: Recipe, path: Path, told: list[str]) -> int:
