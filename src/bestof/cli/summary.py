@@ -10,7 +10,7 @@ from bestof import selection
 from bestof.errors import StoreError
 from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
-from bestof.selection.reports.report import Report, Run
+from bestof.selection.reports.report import ProblemReport, Report, Run
 from bestof.selection.store.protocol import Store
 from bestof.view import terminal_width
 from bestof.view.overview import run_lines, table_lines
@@ -122,6 +122,11 @@ def _facts(
     if total.calls:
         facts.append(("saved", _saved(total, run)))
     facts.append(("tuning", _price(total, run)))
+    stored = [
+        one for selector in report.selectors for one in selector.problems if one.source == "stored"
+    ]
+    if stored:
+        facts.append(("stored", _spared(stored)))
     if run.window is not None:
         facts.append(("window", run.window))
     if total.calls and total.trials:
@@ -169,6 +174,19 @@ def _price(total: Net, run: Run) -> str:
         return "settled from the start: no trial was made"
     share = _share(total.tuning, run.seconds)
     return f"cost {duration(total.tuning)}, {share} of the run, in {plural(total.trials, 'trial')}"
+
+
+def _spared(stored: Sequence[ProblemReport]) -> str:
+    """Return how many decisions came from the store, and what their trials had cost."""
+    spared = sum(
+        one.trials * max(0.0, one.seconds - problem.chosen.seconds)
+        for problem in stored
+        if problem.chosen is not None and problem.chosen.seconds is not None
+        for one in problem.alternatives
+        if one.seconds is not None
+    )
+    count = plural(len(stored), "decision")
+    return f"{count} of earlier runs, whose trials had cost {duration(spared)}"
 
 
 def _share(part: float, whole: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bestof.cli.summary import summary_lines
@@ -69,6 +69,15 @@ def test_the_memory_bound_is_told_with_what_is_held() -> None:
     assert fact(lines, "bound") == ("256 MiB: scratch 3.0, packed weights 0.5, kept matrices 0.0")
     unbound = summary_lines(ended(problem("p", 7)), Tuned(), None)
     assert not any(line.split()[0] == "bound" for line in unbound)
+
+
+def test_what_the_store_has_spared_is_told() -> None:
+    stored = replace(problem("p", 7), source="stored")
+    lines = summary_lines(ended(stored, problem("q", 7)), Tuned(), None)
+    # Two trials of 2 s each, where the winner takes 1 s.
+    assert fact(lines, "stored") == "1 decision of earlier runs, whose trials had cost 2.00 s"
+    alone = summary_lines(ended(problem("q", 7)), Tuned(), None)
+    assert not any(line.split()[0] == "stored" for line in alone)
 
 
 def test_lowered_threads_are_told() -> None:
