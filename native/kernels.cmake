@@ -1,14 +1,15 @@
 # Every kernel is compiled once per instruction set, with the flags of that set and in a namespace
 # of its name. The code that decides at run time which one may run is compiled without such flags.
 set(KERNEL_SOURCES activation/activation.cpp attention/backward.cpp attention/forward.cpp attention/forward_bf16.cpp
-                   channels/channels.cpp conv/fingerprint.cpp conv/inverted_residual.cpp conv/outliers.cpp
+                   channels/channels.cpp conv/fingerprint.cpp conv/inverted_residual.cpp
+                   conv/inverted_residual_bf16.cpp conv/outliers.cpp
                    excitation/excitation.cpp frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp
                    norm/group_norm.cpp norm/layer_norm.cpp norm/norm.cpp optim/lamb.cpp pool/pool.cpp rotary/rotary.cpp
                    simd/kernels.cpp softmax/softmax.cpp transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
 set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)
-# What is compiled for vectors of bfloat16 alone, and for tile registers alone.
-set(PAIR_SOURCES attention/backward_bf16.cpp)
+# What is compiled for vectors of bfloat16, and not for tile registers; and for these alone.
+set(PAIR_SOURCES attention/backward_bf16.cpp conv/inverted_residual_bf16.cpp)
 set(TILE_SOURCES attention/backward_tiled.cpp attention/forward_tiled.cpp)
 # A row MACRO(name, namespace, ...) of FOLDER/algorithms.inc is compiled from FOLDER/NAME.cpp.
 foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)

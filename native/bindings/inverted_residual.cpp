@@ -16,6 +16,9 @@
 namespace bestof {
 namespace {
 
+// The algorithms of a 1x1 convolution: products of float32, and of pairs of bfloat16.
+constexpr const char *kWhole = "convgemm", *kPairs = "convgemm_bf16";
+
 // One of the layers: its problem, and what is applied to its results.
 struct ResidualLayer {
   Problem problem;
@@ -26,13 +29,13 @@ struct ResidualLayer {
 
 ResidualLayer layer_of(const Problem& p, const std::string& algorithm,
                        const std::string& activation, float slope) {
-  if (p.element != Element::kFloat32) refuse("dtype: expected float32");
   find_algorithm(algorithm, Direction::kForward, p);
   return {p, algorithm, activation_of(activation), slope};
 }
 
-// What convgemm computes of a layer that the kernel reads as a matrix product of pixels.
-ResidualLayer pointwise(const Problem& p, const std::string& activation, float slope) {
+// A layer that the kernel reads as a matrix product of pixels, by convgemm or convgemm_bf16.
+ResidualLayer pointwise(const Problem& p, const std::string& algorithm,
+                        const std::string& activation, float slope) {
   const bool right = p.kernel_height == 1 && p.kernel_width == 1 && p.stride_y == 1 &&
                      p.stride_x == 1 && p.pad_top == 0 && p.pad_bottom == 0 && p.pad_left == 0 &&
                      p.pad_right == 0 && p.groups == 1;
@@ -40,12 +43,15 @@ ResidualLayer pointwise(const Problem& p, const std::string& activation, float s
     refuse("w: expected a 1x1 convolution without stride, padding and groups; got " +
            describe_problem(p));
   }
-  return layer_of(p, "convgemm", activation, slope);
+  if (algorithm != kWhole && algorithm != kPairs)
+    refuse("algorithm: expected convgemm or convgemm_bf16; got " + algorithm);
+  return layer_of(p, algorithm, activation, slope);
 }
 
 bool follows(const Problem& first, const Problem& second) {
-  return first.batch == second.batch && first.out_height == second.in_height &&
-         first.out_width == second.in_width && first.out_channels == second.in_channels;
+  return first.element == second.element && first.batch == second.batch &&
+         first.out_height == second.in_height && first.out_width == second.in_width &&
+         first.out_channels == second.in_channels;
 }
 
 // Layers that were checked once. A run takes addresses, and neither copies nor checks them.
@@ -53,6 +59,7 @@ struct InvertedResidualPlan {
   std::optional<ResidualLayer> expansion, projection;
   ResidualLayer depthwise;
   InvertedResidual problem;
+  bool pairs;  // whether the 1x1 convolutions multiply pairs of bfloat16
 
   InvertedResidualPlan(std::optional<ResidualLayer> first, ResidualLayer second,
                        std::optional<ResidualLayer> third)
@@ -63,8 +70,23 @@ struct InvertedResidualPlan {
     if ((expansion && !follows(expansion->problem, d)) ||
         (projection && !follows(d, projection->problem)))
       refuse("layers: expected each to take what the one before makes");
+    if (expansion && projection && expansion->algorithm != projection->algorithm)
+      refuse("algorithm: expected the same for both 1x1 convolutions");
+    pairs = d.element == Element::kBfloat16 || (expansion && expansion->algorithm == kPairs) ||
+            (projection && projection->algorithm == kPairs);
+    pass();
     problem = {d, expansion ? expansion->problem.in_channels : 0,
                projection ? projection->problem.out_channels : 0};
+  }
+
+  const InvertedResidualPass& pass() const {
+    const InvertedResidualPass* found =
+        pairs ? kernels().inverted_residual_bf16 : kernels().inverted_residual;
+    if (!found) {
+      refuse("algorithm: " + std::string(kernels().isa) +
+             " multiplies bfloat16 by tiles, and has no kernel of pairs by rows");
+    }
+    return *found;
   }
 
   // 0 stands for an operand that is absent.
@@ -76,29 +98,29 @@ struct InvertedResidualPlan {
       if (!layer != !w) refuse("w: expected packed weights of each layer, and of no other");
       LayerCall call;
       if (!layer) return call;
-      call.weights = static_cast<const float*>(packed_data(*w, layer->algorithm, layer->problem));
+      call.weights = packed_data(*w, layer->algorithm, layer->problem);
       call.epilogue = {reinterpret_cast<const float*>(bias), nullptr, layer->activation,
                        layer->slope, false};
       return call;
     };
     if (problem.depthwise.batch == 0) return;
     InvertedResidualCall call = {
-        reinterpret_cast<const float*>(x),
+        reinterpret_cast<const void*>(x),
         call_of(expansion ? &*expansion : nullptr, w_expansion, b_expansion),
         call_of(&depthwise, &w_depthwise, b_depthwise),
         call_of(projection ? &*projection : nullptr, w_projection, b_projection),
-        reinterpret_cast<float*>(out),
+        reinterpret_cast<void*>(out),
         nullptr,
         omp_get_max_threads()};
     if (residual && !projection) refuse("residual: expected none without a projection");
     call.projection.epilogue.residual = reinterpret_cast<const void*>(residual);
-    const InvertedResidualPass& pass = *kernels().inverted_residual;
-    const long floats = pass.scratch_floats(problem, call.threads);
+    const InvertedResidualPass& kernel = pass();
+    const long floats = kernel.scratch_floats(problem, call.threads);
     bool stands;
     {
       nb::gil_scoped_release release;
       call.scratch = scratch(floats);
-      if (call.scratch) pass.run(problem, call);
+      if (call.scratch) kernel.run(problem, call);
       stands = !call.scratch || guard_stands();
     }
     if (!call.scratch) refuse("scratch: no memory for " + std::to_string(floats * 4) + " bytes");
@@ -116,6 +138,7 @@ struct InvertedResidualPlan {
 void bind_inverted_residual(nb::module_& m) {
   nb::class_<ResidualLayer>(m, "ResidualLayer");
   m.def("pointwise_layer", &pointwise);
+  m.def("has_rows_of_pairs", [] { return kernels().inverted_residual_bf16 != nullptr; });
   m.def("depthwise_layer", [](const Problem& p, const std::string& activation, float slope) {
     return layer_of(p, "depthwise", activation, slope);
   });

@@ -9,7 +9,7 @@ namespace bestof {
 // depthwise: the problem in the middle; its channels are those of the expanded image. in_channels:
 // of x; 0 if nothing is expanded, and x is the image itself. out_channels: of y; 0 if nothing is
 // projected, and the depthwise results are y. The 1x1 convolutions have stride 1, no padding and
-// one group. All tensors are float32.
+// one group. x, y and the residual hold the element of the problem in the middle.
 struct InvertedResidual {
   Problem depthwise;
   long in_channels, out_channels;
@@ -18,17 +18,17 @@ struct InvertedResidual {
   bool projects() const { return out_channels > 0; }
 };
 
-// weights: packed, as `convgemm` and `depthwise` pack them. Only the last layer may have a
-// residual, and none pools.
+// weights: packed, as `convgemm` or `convgemm_bf16`, and `depthwise`, pack them. Only the last
+// layer may have a residual, and none pools.
 struct LayerCall {
-  const float* weights = nullptr;
+  const void* weights = nullptr;
   Epilogue epilogue;
 };
 
 struct InvertedResidualCall {
-  const float* x;
+  const void* x;
   LayerCall expansion, depthwise, projection;
-  float* result;
+  void* result;
   float* scratch;  // 64-byte aligned, as many floats as the pass asks for
   int threads;
 };
@@ -38,6 +38,10 @@ struct InvertedResidualPass {
   long (*scratch_floats)(const InvertedResidual&, int threads);
 };
 
+// Of float32.
 BESTOF_EACH_ISA(extern const InvertedResidualPass inverted_residual;)
+// The 1x1 convolutions multiply bfloat16, and sum float32. Tensors of float32 are rounded first.
+// All values between the layers are float32, but for those that the projection multiplies.
+BESTOF_EACH_ISA(extern const InvertedResidualPass inverted_residual_bf16;)
 
 }  // namespace bestof

@@ -130,11 +130,9 @@ template <Walk kWalk, class In, class Out>
 inline void multiply_panel(long count, const RowBlock<In, Out>& block, long first,
                            const TileRows<In>& rows, const Columns<In>& columns, long panel,
                            const Epilogue& epilogue, const Out* result, const In* next) {
-  if constexpr (sizeof(In) == sizeof(float)) {
-    if (columns.count - panel * kPanel <= kLanes)
-      return multiply_rows<kWalk, 1, kTileRows>(count, block, first, rows, columns, panel, epilogue,
-                                                result, next);
-  }
+  if (columns.count - panel * kPanel <= kLanes)
+    return multiply_rows<kWalk, 1, kTileRows>(count, block, first, rows, columns, panel, epilogue,
+                                              result, next);
   multiply_rows<kWalk, kPanelVectors, kTileRows>(count, block, first, rows, columns, panel,
                                                  epilogue, result, next);
 }

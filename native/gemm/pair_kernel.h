@@ -22,11 +22,11 @@ struct AnyPairs {
 
 // acc += one pair of each row by one step of B, [kPanel] pairs. With kLast, the rows have a single
 // element left there.
-template <bool kLast, int R, class Rows>
-BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, const Bfloat16* b) {
-  VecInt column[kPanelVectors];
+template <bool kLast, int R, int V, class Rows>
+BESTOF_INLINE void add_pairs(Accumulator<R, V>& acc, const Rows& rows, long k, const Bfloat16* b) {
+  VecInt column[V];
 #pragma GCC unroll 4
-  for (int j = 0; j < kPanelVectors; ++j) {
+  for (int j = 0; j < V; ++j) {
     column[j] = load_pairs(b + j * 2 * kLanes);
     __builtin_prefetch(b + kAhead * 2 * kPanel + j * 2 * kLanes, 0, 3);
   }
@@ -35,7 +35,7 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
   for (int i = 0; i < R; ++i) {
     const VecInt pair = VecInt{} + (kLast ? load_last(rows.at(i) + k) : load_pair(rows.at(i) + k));
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       acc.v[i][j] = reinterpret_cast<Vec>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(acc.v[i][j]),
                                                            reinterpret_cast<__m512bh>(pair),
                                                            reinterpret_cast<__m512bh>(column[j])));
@@ -45,9 +45,9 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
   // The second of a pair first, as the instruction does.
 #pragma GCC unroll 2
   for (int half = kLast ? 1 : 0; half < 2; ++half) {
-    Vec part[kPanelVectors];
+    Vec part[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
+    for (int j = 0; j < V; ++j) {
       part[j] =
           reinterpret_cast<Vec>(half ? column[j] << 16 : column[j] & static_cast<int>(0xFFFF0000));
     }
@@ -56,15 +56,15 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
       const Bfloat16* at = rows.at(i) + k + (half ? 0 : 1);
       const Vec row = reinterpret_cast<Vec>(VecInt{} + (load_last(at) << 16));
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] += row * part[j];
+      for (int j = 0; j < V; ++j) acc.v[i][j] += row * part[j];
     }
   }
 #endif
 }
 
 // With kFetch, asks for a line from `next` on in each step.
-template <bool kFetch, int R, class Rows>
-BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long depth,
+template <bool kFetch, int R, int V, class Rows>
+BESTOF_INLINE void accumulate_pairs(Accumulator<R, V>& acc, const Rows& rows, long depth,
                                     const Bfloat16* b, const Bfloat16* next) {
   long k = 0;
   for (; k + 2 <= depth; k += 2, b += 2 * kPanel) {
@@ -76,8 +76,8 @@ BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long 
 
 // acc = A B over all taps, like the function for float; B has `taps * divide_up(depth, 2)` steps.
 // No chain is cut: float32 rounds far less than bfloat16 did.
-template <Walk kWalk, int R>
-BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows, long taps,
+template <Walk kWalk, int R, int V>
+BESTOF_INLINE void multiply(Accumulator<R, V>& acc, const TileRows<Bfloat16>& rows, long taps,
                             long depth, const Bfloat16* b, const Bfloat16* next) {
   clear(acc);
   for (long tap = 0; tap < taps; ++tap, b += round_up(depth, 2) * kPanel) {

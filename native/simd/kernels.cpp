@@ -64,6 +64,11 @@ const Kernels kKernels = {
     rest::fingerprint,
     rest::outliers,
     &rest::inverted_residual,
+#if defined(__AMX_BF16__)
+    nullptr,
+#else
+    &inverted_residual_bf16,
+#endif
     rest::pool_forward,
     rest::pool_backward,
     rest::focal_loss,

@@ -36,6 +36,7 @@ struct Kernels {
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
   int (*outliers)(const float* x, long images, long height, long width, long channels, int threads);
   const InvertedResidualPass* inverted_residual;
+  const InvertedResidualPass* inverted_residual_bf16;  // null where tile registers take its place
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from activation import REFERENCES
+from bfloat16 import UNIT, rounded, value_of
 from fenced_memory import at_the_end
 from guarded import address, guarded
-from instruction_set import ISAS, forced
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
 from bestof import kernels
 from bestof.errors import KernelError
+from bestof.kernels.inverted_residual import DEPTHWISE, POINTWISE, has_rows_of_bfloat16
 from bestof.kernels.problem import Activation
 
 Float32 = NDArray[np.float32]
@@ -26,9 +28,29 @@ Operand = Float32 | None
 _EPS = float(np.finfo(np.float32).eps)
 
 
-@pytest.fixture(params=ISAS)
+@pytest.fixture(params=BFLOAT16_ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     yield from forced(request.param)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the 1x1 convolutions multiply, and what tensors hold."""
+
+    products: str = "float32"
+    dtype: str = "float32"
+
+    @property
+    def pointwise(self) -> str:
+        """The algorithm that packs the weights of 1x1 convolutions."""
+        return POINTWISE[self.products]
+
+    def runs(self) -> bool:
+        """Whether the instruction set in use has the kernel."""
+        return self.products == "float32" or has_rows_of_bfloat16()
+
+
+FLOAT32, ROUNDED, BFLOAT16 = Kind(), Kind("bfloat16"), Kind("bfloat16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,12 @@ def _geometry(case: Case, place: int) -> dict[str, object]:
 
 
 def _by_layers(
-    case: Case, x: Float32, weights: list[Operand], biases: list[Operand], residual: Operand
+    case: Case,
+    x: Float32,
+    weights: list[Operand],
+    biases: list[Operand],
+    residual: Operand,
+    kind: Kind = FLOAT32,
 ) -> Float32:
     """Return what the kernels of the layers make of x."""
     for place, (w, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -129,14 +156,16 @@ def _by_layers(
                 bias=bias,
                 residual=residual if last else None,
                 activation=case.activations[place],
-                algorithm="depthwise" if place == 1 else "convgemm",
+                algorithm=DEPTHWISE if place == 1 else kind.pointwise,
                 **_geometry(case, place),  # type: ignore[arg-type]
             )
         )
     return x
 
 
-def _plan(case: Case, x: Float32, weights: list[Operand]) -> kernels.InvertedResidualPlan:
+def _plan(
+    case: Case, x: Float32, weights: list[Operand], kind: Kind = FLOAT32
+) -> kernels.InvertedResidualPlan:
     first, middle, last = (None if one is None else one.shape for one in weights)
     assert middle is not None
     return kernels.InvertedResidualPlan(
@@ -148,29 +177,42 @@ def _plan(case: Case, x: Float32, weights: list[Operand]) -> kernels.InvertedRes
         padding=case.pads,
         dilation=case.dilation,
         activations=case.activations,
+        products=kind.products,
+        dtype=kind.dtype,
     )
 
 
 def _run(
-    case: Case, x: Float32, weights: list[Operand], biases: list[Operand], residual: Operand
+    case: Case,
+    x: Float32,
+    weights: list[Operand],
+    biases: list[Operand],
+    residual: Operand,
+    kind: Kind = FLOAT32,
 ) -> Float32:
-    plan = _plan(case, x, weights)
-    first, middle, last = weights
-    assert middle is not None
-    packed = (
-        None if first is None else kernels.pack_weights(first, "convgemm"),
-        kernels.pack_weights(middle, "depthwise", groups=case.e),
-        None if last is None else kernels.pack_weights(last, "convgemm"),
-    )
-    with guarded(*plan.y_shape) as y:
+    plan = _plan(case, x, weights, kind)
+    halves = kind.dtype == "bfloat16"
+    given = at_the_end(rounded(x)) if halves and x.size else x
+    added = rounded(residual) if halves and residual is not None else residual
+
+    def packed(place: int, algorithm: str, groups: int = 1) -> kernels.PackedWeights | None:
+        w = weights[place]
+        if w is None:
+            return None
+        held = rounded(w) if halves else w
+        return kernels.pack_weights(held, algorithm, groups=groups, dtype=kind.dtype)
+
+    filters = packed(1, DEPTHWISE, case.e)
+    assert filters is not None
+    with guarded(*plan.y_shape, dtype=np.uint16 if halves else np.float32) as y:
         plan.run(
-            x.ctypes.data,
-            packed,
+            given.ctypes.data,
+            (packed(0, kind.pointwise), filters, packed(2, kind.pointwise)),
             (address(biases[0]), address(biases[1]), address(biases[2])),
             y.ctypes.data,
-            address(residual),
+            address(added),
         )
-        return np.asarray(y.copy(), np.float32)
+        return value_of(y.copy()) if halves else np.asarray(y.copy(), np.float32)
 
 
 def _residual(case: Case, shape: tuple[int, ...]) -> Operand:
@@ -179,27 +221,43 @@ def _residual(case: Case, shape: tuple[int, ...]) -> Operand:
 
 
 def _reference(
-    case: Case, x: Float32, weights: list[Operand], biases: list[Operand], residual: Operand
+    case: Case,
+    x: Float32,
+    weights: list[Operand],
+    biases: list[Operand],
+    residual: Operand,
+    kind: Kind = FLOAT32,
 ) -> tuple[Float64, Float64]:
     """Return the results in float64, and a bound of the error of each.
 
     A sum of n terms rounds n times at most, each time by half a unit of the sum of the magnitudes.
-    Errors of its operands pass through it by the magnitudes of the weights.
+    Errors of its operands pass through it by the magnitudes of the weights. Operands of 1x1
+    convolutions, and results of bfloat16, are rounded to bfloat16 unless they are such numbers.
     """
     value, error = x.astype(np.float64), np.zeros(x.shape)
     for place, (w, bias) in enumerate(zip(weights, biases, strict=True)):
         if w is None or bias is None:
             continue
         exact = w.astype(np.float64)
+        off = np.zeros(exact.shape)  # of the weights
+        if kind.products == "bfloat16" and place != 1:
+            if kind.dtype == "float32":
+                off = UNIT * abs(exact)
+            if kind.dtype == "float32" or place == 2:
+                error = error + UNIT * (abs(value) + error)
         sums = _product(case, place, value, exact) + bias
-        size = _product(case, place, abs(value) + error, abs(exact)) + abs(bias)
-        error = _product(case, place, error, abs(exact))
+        size = _product(case, place, abs(value) + error, abs(exact) + off) + abs(bias)
+        error = _product(case, place, error, abs(exact) + off) + _product(
+            case, place, abs(value), off
+        )
         if residual is not None and place == 2:
             sums, size = sums + residual, size + abs(residual)
         terms = w[0].size + 3
         reference = REFERENCES[case.activations[place]]
         value = reference.value(sums)
         error = reference.steepest * (error + _EPS / 2 * terms * size) + 8 * _EPS * abs(value)
+    if kind.dtype == "bfloat16":
+        error = error + UNIT * (abs(value) + error)
     return value, error
 
 
@@ -222,18 +280,37 @@ def _product(case: Case, place: int, x: Float64, w: Float64) -> Float64:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", [FLOAT32, ROUNDED], ids=str)
 def test_results_are_right_and_have_the_bits_of_the_layers(
-    isa: str, case: Case, threads: int
+    isa: str, case: Case, threads: int, kind: Kind
 ) -> None:
+    if not kind.runs():
+        pytest.skip("tile registers multiply layers")
     x, weights, biases = _operands(case)
     x = at_the_end(x) if x.size else x
     residual = _residual(case, _plan(case, x, weights).y_shape)
     with _threads(threads):
-        got = _run(case, x, weights, biases, residual)
-        wanted = _by_layers(case, x, weights, biases, residual)
-    right, bound = _reference(case, x, weights, biases, residual)
+        got = _run(case, x, weights, biases, residual, kind)
+        wanted = _by_layers(case, x, weights, biases, residual, kind)
+    right, bound = _reference(case, x, weights, biases, residual, kind)
     assert (abs(got - right) <= bound).all()
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_of_bfloat16_are_right(isa: str, case: Case, threads: int) -> None:
+    if not BFLOAT16.runs():
+        pytest.skip("tile registers multiply layers")
+    x, weights, biases = _operands(case)
+    x = value_of(rounded(x))
+    weights = [None if one is None else value_of(rounded(one)) for one in weights]
+    residual = _residual(case, _plan(case, x, weights).y_shape)
+    residual = None if residual is None else value_of(rounded(residual))
+    with _threads(threads):
+        got = _run(case, x, weights, biases, residual, BFLOAT16)
+    right, bound = _reference(case, x, weights, biases, residual, BFLOAT16)
+    assert (abs(got - right) <= bound).all()
 
 
 def test_without_biases(isa: str) -> None:
@@ -244,12 +321,15 @@ def test_without_biases(isa: str) -> None:
     np.testing.assert_array_equal(got, _by_layers(case, x, weights, none, None))
 
 
-def test_nan_and_infinity_pass_as_through_the_layers() -> None:
+@pytest.mark.parametrize("kind", [FLOAT32, ROUNDED], ids=str)
+def test_nan_and_infinity_pass_as_through_the_layers(kind: Kind) -> None:
+    if not kind.runs():
+        pytest.skip("tile registers multiply layers")
     case = CASES[0]
     x, weights, biases = _operands(case)
     x[0, 3, 4, 5], x[0, 9, 9, 0] = np.nan, np.inf
-    got = _run(case, x, weights, biases, x)
-    np.testing.assert_array_equal(got, _by_layers(case, x, weights, biases, x))
+    got = _run(case, x, weights, biases, x, kind)
+    np.testing.assert_array_equal(got, _by_layers(case, x, weights, biases, x, kind))
     assert 0 < np.isnan(got).sum() < got.size
 
 
@@ -265,6 +345,10 @@ def test_what_cannot_be_computed_is_refused() -> None:
         plan((16, 1, 1, 5), (16, 3, 3, 1), None)
     with pytest.raises(KernelError):
         plan((16, 1, 1, 4), (16, 9, 9, 1), None)
+    with pytest.raises(KernelError, match="products"):
+        plan((16, 1, 1, 4), (16, 3, 3, 1), None, products="float16")
+    with pytest.raises(KernelError, match="convgemm"):
+        plan((16, 1, 1, 4), (16, 3, 3, 1), None, dtype="bfloat16")
     with pytest.raises(KernelError, match="padding"):
         plan((16, 1, 1, 4), (16, 3, 3, 1), None, padding=((-1, 1), (1, 1)))
 

@@ -15,13 +15,17 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.plan.layers.block import BY_LAYERS, BY_ROWS, PYTORCH
+from bestof.kernels.inverted_residual import has_rows_of_bfloat16
+from bestof.torch.plan.layers.block import BY_LAYERS, BY_ROWS, BY_ROWS_BF16, PYTORCH
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps import block_step
 from bestof.torch.plan.steps.block_step import BlockChoice, BlockStep
 
 BLOCK = "inverted residual"
+needs_pairs = pytest.mark.skipif(
+    not has_rows_of_bfloat16(), reason="tile registers multiply layers one after the other"
+)
 X = torch.randn(2, 8, 33, 30, generator=torch.Generator().manual_seed(0))
 
 
@@ -133,6 +137,35 @@ def test_every_alternative_computes_what_the_model_does(met: Met) -> None:
             assert (one - right).norm() <= 1e-5 * right.norm()
 
 
+@needs_pairs
+@torch.no_grad()
+@pytest.mark.parametrize("model", [Residual(), Separable(), ReadTwice()], ids=type)
+def test_relaxed_rows_multiply_bfloat16(model: nn.Module) -> None:
+    """Two roundings of operands err by 3e-3 rms of the sums at most, where these are random."""
+    plan = settled(bt.optimize(model, X, accuracy="relaxed"), BY_ROWS_BF16)
+    got, right = (pytree.tree_leaves(one(X))[0] for one in (plan, model))
+    assert 1e-4 <= (got - right).norm() / right.norm() <= 1e-2
+
+
+@needs_pairs
+@torch.no_grad()
+def test_relaxed_rows_are_compared_with_rounded_operands() -> None:
+    """Ones of 2^-9 more are rounded alike: each error of a sum has the same sign."""
+    model = Residual(e=32, k=12)
+    x = torch.full((1, 8, 40, 40), 1 + 2.0**-9)
+    plan = settled(bt.optimize(model, x, accuracy="relaxed"), BY_ROWS_BF16, x)
+    step = next(one for one in program_of(plan, x).borrow().chosen if isinstance(one, BlockStep))
+    step._x.copy_(x)
+    assert step.complaint() is None
+
+
+@needs_pairs
+def test_float32_plans_multiply_no_bfloat16(plan: OptimizedModel) -> None:
+    assert not choice_of(plan).can_run(BY_ROWS_BF16)
+    relaxed = bt.optimize(Residual(), X, accuracy="relaxed", tune=False)
+    assert choice_of(relaxed).can_run(BY_ROWS_BF16)
+
+
 def test_a_block_by_rows_is_close_to_float64(plan: OptimizedModel) -> None:
     assert is_close(settled(plan, BY_ROWS), Residual(), X)
 
@@ -202,8 +235,8 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
     right = block_step.bind_by_rows
 
     def plant(error: float) -> None:
-        def wrong(block: Any, x: Tensor, out: Tensor, residual: Tensor | None) -> Any:
-            bound = right(block, x, out, residual)
+        def wrong(kernel: str, block: Any, x: Tensor, out: Tensor, added: Tensor | None) -> Any:
+            bound = right(kernel, block, x, out, added)
 
             def run() -> None:
                 bound.run()
@@ -236,7 +269,7 @@ def test_a_settled_kernel_that_is_wrong_is_replaced(off: Callable[[float], None]
         tensor.copy_(X)
     assert step.complaint() is None
     off(1e-3)
-    step._by_rows = None
+    step._by_rows = {}
     wrong = step.complaint()
     assert wrong is not None
     with pytest.warns(BestofWarning, match="by rows"):
@@ -263,7 +296,7 @@ def test_right_results_pass_where_terms_cancel(scale: float) -> None:
 
 @torch.no_grad()
 def test_configurations_leave_the_kernel_out() -> None:
-    bt.enable({"kernel": {"without": ["native by rows"]}})
+    bt.enable({"kernel": {"without": ["native by rows", "native by rows bf16"]}})
     try:
         plan = bt.optimize(Residual(k=20), X)
         assert choice_of(plan).algorithm == BY_LAYERS

@@ -1,4 +1,4 @@
-"""The native kernel that computes a whole block, a row of results at a time."""
+"""The native kernels that compute a whole block, a row of results at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import NamedTuple
 from torch import Tensor
 
 from bestof.kernels import InvertedResidualPlan
-from bestof.kernels.inverted_residual import DEPTHWISE, EXPANSION, PROJECTION
+from bestof.kernels.inverted_residual import DEPTHWISE, POINTWISE
 from bestof.torch.plan.algorithms.algorithm import Runner
-from bestof.torch.plan.layers.block import Block
+from bestof.torch.plan.layers.block import BY_ROWS, BY_ROWS_BF16, Block
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.layer import Layer
 
-OFFERED = "native by rows"
-"""The name that configurations have for the kernel."""
+PRODUCTS = {BY_ROWS: "float32", BY_ROWS_BF16: "bfloat16"}
+"""What the 1x1 convolutions of each kernel multiply."""
+
+
+def offered_name(kernel: str) -> str:
+    """Return the name that configurations have for a kernel."""
+    return f"native {kernel}"
 
 
 class BoundByRows(NamedTuple):
@@ -25,8 +30,10 @@ class BoundByRows(NamedTuple):
     packed: tuple[Packed, ...]
 
 
-def bind_by_rows(block: Block, x: Tensor, out: Tensor, residual: Tensor | None) -> BoundByRows:
-    """Pack the weights of a block, and bind the kernel. Tensors: (N, C, H, W) in channels last."""
+def bind_by_rows(
+    kernel: str, block: Block, x: Tensor, out: Tensor, residual: Tensor | None
+) -> BoundByRows:
+    """Pack the weights of a block, and bind a kernel. Tensors: (N, C, H, W) in channels last."""
     n, c, h, w = x.shape
     first, middle, last = block.expansion, block.depthwise, block.projection
     plan = InvertedResidualPlan(
@@ -38,10 +45,12 @@ def bind_by_rows(block: Block, x: Tensor, out: Tensor, residual: Tensor | None) 
         padding=middle.padding,
         dilation=middle.dilation,
         activations=(_activation(first), _activation(middle), _activation(last)),
+        products=PRODUCTS[kernel],
     )
-    expands = None if first is None else first.weights.packed_kept(EXPANSION)
+    pointwise = POINTWISE[PRODUCTS[kernel]]
+    expands = None if first is None else first.weights.packed_kept(pointwise)
     filters = middle.weights.packed_kept(DEPTHWISE)
-    projects = None if last is None else last.weights.packed_kept(PROJECTION)
+    projects = None if last is None else last.weights.packed_kept(pointwise)
     run = partial(
         plan.run,
         x.data_ptr(),

@@ -6,7 +6,7 @@ from functools import cache
 
 from bestof.kernels import algorithms
 from bestof.torch.plan.algorithms.algorithm import Algorithm
-from bestof.torch.plan.algorithms.inverted_residual import OFFERED
+from bestof.torch.plan.algorithms.inverted_residual import PRODUCTS, offered_name
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.product import products
@@ -38,7 +38,8 @@ def algorithm(name: str) -> Algorithm:
 
 def offered_names() -> list[str]:
     """Return the names that configurations have for the algorithms, but for PyTorch's own."""
-    return [*(_offered_name(row) for row in table().values() if not row.trusted), OFFERED]
+    rows = [_offered_name(row) for row in table().values() if not row.trusted]
+    return [*rows, *map(offered_name, PRODUCTS)]
 
 
 def _offered_name(row: Algorithm) -> str:

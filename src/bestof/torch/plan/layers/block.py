@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bestof.accuracy import Accuracy
+from bestof.accuracy import Accuracy, allows
+from bestof.kernels.inverted_residual import has_rows_of_bfloat16
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 
 Shape = tuple[int, ...]
 
-NAMES = PYTORCH, BY_LAYERS, BY_ROWS = "pytorch", "by layers", "by rows"
-"""What runs a block: PyTorch's operators, its layers one after the other, or one kernel."""
+NAMES = PYTORCH, BY_LAYERS, BY_ROWS, BY_ROWS_BF16 = (
+    "pytorch",
+    "by layers",
+    "by rows",
+    "by rows bf16",
+)
+"""What runs a block: PyTorch's operators, its layers one after the other, or one kernel.
+
+The kernel `by rows bf16` multiplies bfloat16 in the 1x1 convolutions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +68,10 @@ class BlockProblem(NamedTuple):
     layers: tuple[FusedProblem, ...]
 
     def can_run(self, name: str) -> bool:
-        """Return whether a name is one of the alternatives."""
-        return name in NAMES
+        """Return whether a name is one of the alternatives that the accuracy allows."""
+        rounds = name == BY_ROWS_BF16
+        allowed = allows(self.layers[0].accuracy, "relaxed" if rounds else "float32")
+        return name in NAMES and allowed and (not rounds or has_rows_of_bfloat16())
 
     def canonical(self) -> str:
         """Return the text that identifies the problem in the store."""

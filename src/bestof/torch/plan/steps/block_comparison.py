@@ -13,7 +13,7 @@ from bestof.torch.ops.distance import distance, peak, size_of
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.block import Block, BlockProblem
 from bestof.torch.plan.steps.comparison import Comparison, stands_out
-from bestof.torch.plan.steps.layer_reference import error_of
+from bestof.torch.plan.steps.layer_reference import error_of, rounded
 
 _EPS = float(torch.finfo(torch.float32).eps)
 _HIDDEN = 1e-3
@@ -34,16 +34,25 @@ class Expected(NamedTuple):
 
 
 def compare_block(
-    block: Block, problem: BlockProblem, x: Tensor, residual: Tensor | None, out: Tensor
+    block: Block,
+    problem: BlockProblem,
+    x: Tensor,
+    residual: Tensor | None,
+    out: Tensor,
+    rounds: bool = False,
 ) -> Comparison:
-    """Return how the results of a block compare with PyTorch's, in the first and last image."""
+    """Return how the results of a block compare with PyTorch's, in the first and last image.
+
+    rounds: whether the 1x1 convolutions multiply operands rounded to bfloat16.
+    """
     operands = [x] if residual is None else [x, residual]
     is_finite = all(isfinite(peak(given)) for given in operands)
     some = {0, len(x) - 1} if is_finite else set(range(len(x)))  # NaN may reach any image
     images = sorted(some)
     given = x[images]
     part = None if residual is None else residual[images]
-    found = expect_block(block, [error_of(one, None) for one in problem.layers], given, part)
+    errors = [error_of(one, None) for one in problem.layers]
+    found = expect_block(block, errors, given, part, rounds)
     right = found.right
     same, off = distance(out[images], right)
     numbers = size_of(right)
@@ -62,12 +71,16 @@ def compare_block(
 
 
 def expect_block(
-    block: Block, errors: Sequence[float], x: Tensor, residual: Tensor | None
+    block: Block,
+    errors: Sequence[float],
+    x: Tensor,
+    residual: Tensor | None,
+    rounds: bool = False,
 ) -> Expected:
     """Compute a block by PyTorch, and how large its errors may be.
 
     errors: the promised rms error of each layer, relative to the rms of the sums if their terms
-    had random signs.
+    had random signs. rounds: whether 1x1 convolutions multiply operands rounded to bfloat16.
 
     The errors of a layer are independent of those of its operands: the variance of a sum is that of
     the terms, each times a squared weight, and the layer's own. The own one is the squared promise
@@ -78,6 +91,8 @@ def expect_block(
     for layer, error in zip(block.layers, errors, strict=True):
         is_last = layer is block.layers[-1]
         weight = layer.weights.folded()
+        if rounds and layer is not block.depthwise:
+            x, weight = rounded(x), rounded(weight)
         squares = layer.product(x.square(), weight.square())
         variance = layer.product(variance, weight.square()).add_(squares, alpha=error * error)
         product = layer.product(x, weight)

@@ -6,18 +6,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from bestof.kernels import algorithms
+from bestof.kernels.inverted_residual import POINTWISE
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.algorithms.inverted_residual import OFFERED, BoundByRows, bind_by_rows
+from bestof.torch.plan.algorithms.inverted_residual import (
+    PRODUCTS,
+    BoundByRows,
+    bind_by_rows,
+    offered_name,
+)
 from bestof.torch.plan.layers.block import (
     BY_LAYERS,
-    BY_ROWS,
+    BY_ROWS_BF16,
     PYTORCH,
     Block,
     BlockProblem,
@@ -102,7 +109,7 @@ class BlockStep(ComparedStep):
         self.block, self._x, self._residual = block, x, residual
         self._values = (x, *between, out)
         self.layers = tuple(self._layer_steps())
-        self._by_rows: BoundByRows | None = None
+        self._by_rows: dict[str, BoundByRows] = {}
         self._taken: str | None = None
 
     @property
@@ -121,10 +128,10 @@ class BlockStep(ComparedStep):
         if self.algorithm == BY_LAYERS:
             return tuple(one for layer in self.layers for one in layer.reads)
         weights = [layer.weights for layer in self.block.layers]
-        packed = self._by_rows.packed if self._by_rows is not None else ()
-        if self.algorithm != BY_ROWS or not packed:
+        bound = self._by_rows.get(self.algorithm or "")
+        if bound is None:
             return tuple((one, ()) for one in weights)
-        return tuple((one, (own,)) for one, own in zip(weights, packed, strict=True))
+        return tuple((one, (own,)) for one, own in zip(weights, bound.packed, strict=True))
 
     @property
     def flops(self) -> int:
@@ -145,15 +152,17 @@ class BlockStep(ComparedStep):
         """Whether the alternative is not PyTorch's own, whose weights are still there."""
         return super().is_comparable and not any(one.is_released for one, _ in self.reads)
 
-    def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:  # noqa: ARG002  # all promise alike
-        """Compare the result of the last run with PyTorch's."""
+    def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:
+        """Compare the result of the last run with PyTorch's, on operands rounded alike."""
         residual = self._residual if overwritten is None else overwritten
-        return compare_block(self.block, self.problem, self._x, residual, self.out)
+        rounds = name == BY_ROWS_BF16
+        return compare_block(self.block, self.problem, self._x, residual, self.out, rounds)
 
     def prepare(self) -> None:
         """Pack the weights for the kernel and for all algorithms of the layers."""
-        with suppress(Exception):  # it fails again at its trial, which reports why
-            self.runner(BY_ROWS)
+        for name in filter(self.problem.can_run, PRODUCTS):
+            with suppress(Exception):  # it fails again at its trial, which reports why
+                self.runner(name)
         for layer in self.layers:
             layer.prepare()
 
@@ -168,9 +177,9 @@ class BlockStep(ComparedStep):
             return self._run_layers
         if name == PYTORCH:
             return self._run_pytorch
-        if self._by_rows is None:
-            self._by_rows = bind_by_rows(self.block, self._x, self.out, self._residual)
-        return self._by_rows.run
+        if name not in self._by_rows:
+            self._by_rows[name] = bind_by_rows(name, self.block, self._x, self.out, self._residual)
+        return self._by_rows[name].run
 
     def learn(self) -> bool:
         """Take the decision if there is one; drop what other alternatives hold."""
@@ -178,8 +187,9 @@ class BlockStep(ComparedStep):
             return False
         if self.algorithm != self._taken:
             self._taken = self.algorithm
-            if self.algorithm != BY_ROWS:
-                self._by_rows = None
+            self._by_rows = {
+                name: bound for name, bound in self._by_rows.items() if name == self.algorithm
+            }
             if self.algorithm != BY_LAYERS:
                 self.layers = tuple(self._layer_steps())
         return sum(layer.learn() for layer in self.running) == len(self.running)
@@ -239,13 +249,25 @@ def selector() -> BestOf:
                 unpromising=lambda _: "the layers may each be run by PyTorch, and each by others",
             ),
             Alternative(BY_LAYERS, _by(BY_LAYERS), DEPENDS),
-            Alternative(BY_ROWS, _by(BY_ROWS), DEPENDS, supports=lambda _: is_offered(OFFERED)),
+            *map(_kernel, PRODUCTS),
         ],
         lambda step: step.problem,
         check=StepVerifier(lambda name: name == PYTORCH),
         policy=UnlessShared(_POLICY),
     )
     return asks(made)
+
+
+def _kernel(name: str) -> Alternative:
+    def supports(problem: Any) -> bool:
+        return problem.can_run(name) and is_offered(offered_name(name))
+
+    def unpromising(_: Any) -> str | None:
+        if name == BY_ROWS_BF16 and algorithms()[POINTWISE[PRODUCTS[name]]].emulated:
+            return "the processor has no products of bfloat16"
+        return None
+
+    return Alternative(name, _by(name), DEPENDS, supports=supports, unpromising=unpromising)
 
 
 def _by(name: str) -> Callable[[BlockStep], object]:

@@ -92,7 +92,7 @@ def reference(layer: Layer, promise: Promise, x: Tensor, residual: Tensor | None
     layers of bfloat16 the sums are compared as well, and the result may be rounded once.
     """
     weight, bias = layer.weights.folded(), layer.weights.float_bias
-    x = _rounded(x) if promise.rounds == "both" else x
+    x = rounded(x) if promise.rounds == "both" else x
     for filters in _parts(layer, x, weight):
         some, own = _some_filters(layer, filters, len(weight))
         given = x if layer.groups == 1 else x[:, own]
@@ -117,7 +117,7 @@ def scale_of(layer: Layer, promise: Promise, x: Tensor, product: Size) -> float:
     If terms cancel beyond chance, it is the rms of sums of such terms with random signs. product:
     the size of the sums.
     """
-    x = _rounded(x) if promise.rounds == "both" else x
+    x = rounded(x) if promise.rounds == "both" else x
     return max(product.rms, sqrt(mean_of_squares(layer, x, layer.weights.folded())))
 
 
@@ -149,15 +149,16 @@ def _some_filters(layer: Layer, filters: slice, count: int) -> tuple[Layer, slic
     return replace(layer, groups=last - first), slice(first * channels, last * channels)
 
 
-def _rounded(values: Tensor) -> Tensor:
+def rounded(values: Tensor) -> Tensor:
+    """Return float32 values rounded to bfloat16, as float32."""
     return values.bfloat16().float()
 
 
 def _rounded_product(layer: Layer, x: Tensor, weight: Tensor) -> Tensor:
     """Return the product with weights rounded to bfloat16, some filters at a time."""
     if layer.groups > 1:
-        return layer.product(x, _rounded(weight))
-    return torch.cat([layer.product(x, _rounded(one)) for one in _split(weight)], dim=1)
+        return layer.product(x, rounded(weight))
+    return torch.cat([layer.product(x, rounded(one)) for one in _split(weight)], dim=1)
 
 
 def _split(weight: Tensor) -> tuple[Tensor, ...]:
