@@ -72,7 +72,7 @@ struct InvertedResidualPlan {
       refuse("layers: expected each to take what the one before makes");
     if (expansion && projection && expansion->algorithm != projection->algorithm)
       refuse("algorithm: expected the same for both 1x1 convolutions");
-    pairs = d.element == Element::kBfloat16 || (expansion && expansion->algorithm == kPairs) ||
+    pairs = (expansion && expansion->algorithm == kPairs) ||
             (projection && projection->algorithm == kPairs);
     pass();
     problem = {d, expansion ? expansion->problem.in_channels : 0,

@@ -1,6 +1,9 @@
 // Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie.
 // Only pixels whose rows would collide in L1 are copied. Takes any kernel, stride, dilation, pad
 // and groups.
+//
+// Tensors of bfloat16 are widened, forward: all of x if taps share pixels, else block by block. A
+// Xeon 207 multiplies float32 1.7 times as fast as pairs of bfloat16.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 
@@ -9,7 +12,31 @@ namespace BESTOF_TARGET {
 namespace {
 
 bool copies(const Problem& p) {
-  return rows_collide<float>(p.stride_x * p.in_channels);
+  const bool is_widened = p.element == Element::kBfloat16;
+  return rows_collide<float>(p.stride_x * p.in_channels) ||
+         (is_widened && p.kernel_height * p.kernel_width == 1);
+}
+
+// Packs weights of bfloat16 as float32, `[group][panel][tap][channel][kPanel]`, tails zero.
+void pack_halves(const Problem& p, const Bfloat16* w, float* packed, int threads) {
+  const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups;
+  const long taps = p.kernel_height * p.kernel_width, panels = divide_up(outputs, kPanel);
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long item = 0; item < p.groups * panels * taps; ++item) {
+    const long tap = item % taps, panel = item / taps % panels, group = item / (taps * panels);
+    float* to = packed + item * inputs * kPanel;
+    for (long o = 0; o < kPanel; ++o) {
+      const long output = panel * kPanel + o;
+      const Bfloat16* row = w + ((group * outputs + output) * taps + tap) * inputs;
+      for (long i = 0; i < inputs; ++i)
+        to[i * kPanel + o] = output < outputs ? value_of(row[i]) : 0.0f;
+    }
+  }
+}
+
+void pack(const Problem& p, const void* w, float* packed, int threads) {
+  if (p.element == Element::kFloat32) return pack_forward(p, w, packed, threads);
+  pack_halves(p, halves(w), packed, threads);
 }
 
 long forward_scratch(const Problem& p, int threads) {
@@ -17,11 +44,16 @@ long forward_scratch(const Problem& p, int threads) {
                    : forward_grid_floats<float, false>(p, threads);
 }
 
+template <class Element>
+void run(const Problem& p, const Element* x, Element* y, const Call& call) {
+  const auto run = copies(p) ? run_forward_grid<float, true, Element, Element>
+                             : run_forward_grid<float, false, Element, Element>;
+  run(p, x, floats(call.second), y, call.epilogue, call.scratch, call.threads);
+}
+
 void run_forward(const Problem& p, const Call& call) {
-  const auto run = copies(p) ? run_forward_grid<float, true, float, float>
-                             : run_forward_grid<float, false, float, float>;
-  run(p, floats(call.first), floats(call.second), floats(call.result), call.epilogue, call.scratch,
-      call.threads);
+  if (p.element == Element::kFloat32) return run(p, floats(call.first), floats(call.result), call);
+  run(p, halves(call.first), halves(call.result), call);
 }
 
 // The input gradient with stride s. Rows of x that are congruent modulo s see the same taps. So x
@@ -142,9 +174,11 @@ long backward_weight_scratch(const Problem& p, int) {
 }  // namespace
 
 const Passes passes::convgemm = {
-    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward},
-    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops},
-    .backward_weight = {run_weight_in_place, backward_weight_scratch, lowered_flops},
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack},
+    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops,
+                       .supports = is_float32},
+    .backward_weight = {run_weight_in_place, backward_weight_scratch, lowered_flops,
+                        .supports = is_float32},
 };
 
 }  // namespace BESTOF_TARGET

@@ -101,10 +101,6 @@ void run_forward(const Problem& p, const Call& call) {
   run<Bfloat16>(p, call);
 }
 
-bool is_float32(const Problem& p) {
-  return p.element == Element::kFloat32;
-}
-
 long backward_input_scratch(const Problem& p, int) {
   return weight_floats(p);
 }

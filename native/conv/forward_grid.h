@@ -43,7 +43,8 @@ BESTOF_INLINE long tap_floats(const Problem& p) {
 // Runs a forward pass by a grid. Rows of the table differ in `kCopy` and the elements.
 template <class In, bool kCopy>
 inline long forward_grid_floats(const Problem& p, int threads) {
-  const bool round = !kCopy && sizeof(In) != sizeof(float) && p.element == Element::kFloat32;
+  const bool is_same = (sizeof(In) == sizeof(float)) == (p.element == Element::kFloat32);
+  const bool round = !kCopy && !is_same;
   return tap_floats(p) +
          grid_scratch<In>(p.batch * p.out_height * p.out_width, p.kernel_height * p.kernel_width,
                           p.in_channels / p.groups, p.in_channels, p.out_channels / p.groups, kCopy,

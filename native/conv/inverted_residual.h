@@ -38,10 +38,9 @@ struct InvertedResidualPass {
   long (*scratch_floats)(const InvertedResidual&, int threads);
 };
 
-// Of float32.
+// The 1x1 convolutions multiply float32, or bfloat16. Both take tensors of either, convert what
+// they multiply, and sum float32. All other values between the layers are float32.
 BESTOF_EACH_ISA(extern const InvertedResidualPass inverted_residual;)
-// The 1x1 convolutions multiply bfloat16, and sum float32. Tensors of float32 are rounded first.
-// All values between the layers are float32, but for those that the projection multiplies.
 BESTOF_EACH_ISA(extern const InvertedResidualPass inverted_residual_bf16;)
 
 }  // namespace bestof

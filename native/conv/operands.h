@@ -6,6 +6,10 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
+inline bool is_float32(const Problem& p) {
+  return p.element == Element::kFloat32;
+}
+
 BESTOF_INLINE const float* floats(const void* operand) {
   return static_cast<const float*>(operand);
 }

@@ -2,8 +2,8 @@
 // is four to six times as large as x, never lies in memory as a whole: only the rows that the next
 // row of depthwise results reads do, in L2, as float32. So do the depthwise results of one row.
 //
-// `In` is the element that the 1x1 convolutions multiply. If it is bfloat16, pixels of float32 are
-// rounded when their row is expanded, and depthwise results when they are written.
+// `In` is the element that the 1x1 convolutions multiply. Pixels of another element are converted
+// when their row is expanded, and depthwise results when they are written.
 #pragma once
 #include <omp.h>
 
@@ -15,7 +15,7 @@ namespace bestof {
 namespace BESTOF_TARGET {
 
 // The memory of one thread, in floats. lines: the expanded rows, [panel of channels][line][pixel]
-// [kPanel]. row: depthwise results, [pixel][row_stride]. pixels: rounded rows of x, [line][pixel]
+// [kPanel]. row: depthwise results, [pixel][row_stride]. pixels: converted rows of x, [line][pixel]
 // [pixel_stride], as many as there are lines; none if x holds `In`. pointers: to the results of one
 // row.
 template <class In, class Element>
@@ -28,14 +28,14 @@ struct ResidualLayout {
         panels(divide_up(p.depthwise.in_channels, kPanel)),
         row_stride(copied_stride<In>(p.depthwise.in_channels)),
         row(p.projects() ? floats_of<In>(p.depthwise.out_width * row_stride) : 0),
-        pixel_stride(kRounds ? copied_stride<In>(p.in_channels) : p.in_channels),
-        pixels(kRounds ? floats_of<In>(lines_count() * line_pixels(p)) : 0),
+        pixel_stride(kConverts ? copied_stride<In>(p.in_channels) : p.in_channels),
+        pixels(kConverts ? floats_of<In>(lines_count() * line_pixels(p)) : 0),
         pointers(row_block_floats(larger(p.depthwise.in_width, p.depthwise.out_width), 1)) {
     // An expanded row is written whole, also where no result reads its end.
     lines.pixels = larger(lines.pixels, p.depthwise.pad_left + p.depthwise.in_width);
   }
 
-  static constexpr bool kRounds = sizeof(In) != sizeof(Element);
+  static constexpr bool kConverts = sizeof(In) != sizeof(Element);
 
   long lines_count() const { return lines.mask + 1; }
   long line_pixels(const InvertedResidual& p) const {
@@ -102,7 +102,7 @@ struct ResidualWorker {
       const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
       const In* tile = from + first * block.stride;
       const TileRows<In> at = {&tile, 1, 0, block.stride};
-      if (panel == 0 && !Layout::kRounds) {
+      if (panel == 0 && !Layout::kConverts) {
         multiply_panel<Walk::kRegularFetching>(rows, block, first, at, columns, panel,
                                                layer.epilogue, result, tile + rows * block.stride);
       } else {
@@ -117,16 +117,16 @@ struct ResidualWorker {
 
   // Row y of an image as the expansion multiplies it.
   const In* pixels_of(const Element* image, long y) const {
-    if constexpr (Layout::kRounds) {
+    if constexpr (Layout::kConverts) {
       return pixels + (y & layout.lines.mask) * layout.line_pixels(p);
     } else {
       return image + y * p.depthwise.in_width * p.in_channels;
     }
   }
 
-  // Rounds row y of an image.
-  void round(const Element* image, long y) const {
-    if constexpr (Layout::kRounds) {
+  // Converts row y of an image to what the expansion multiplies.
+  void convert(const Element* image, long y) const {
+    if constexpr (Layout::kConverts) {
       In* to = pixels + (y & layout.lines.mask) * layout.line_pixels(p);
       const Element* from = image + y * p.depthwise.in_width * p.in_channels;
       for (long i = 0; i < p.depthwise.in_width; ++i)
@@ -203,7 +203,7 @@ struct ResidualWorker {
       Element* to = result + oy * d.out_width * channels;
       ready = larger(ready, top);
       if (p.expands()) {
-        for (long y = ready; y < behind; ++y) round(image, y);
+        for (long y = ready; y < behind; ++y) convert(image, y);
       }
       // The filter reads new lines of a panel while they are in L1.
       for (long panel = 0; panel < layout.panels; ++panel) {

@@ -3,6 +3,7 @@
 #pragma once
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
+#include "simd/bfloat16.h"
 #include "simd/isa.h"
 
 namespace bestof {
@@ -128,6 +129,13 @@ inline void point_rows(const Grid& g, const In* input, Out* output, const In* ze
 
 BESTOF_INLINE void round_or_copy(const float* from, float* to, long count) {
   __builtin_memcpy(to, from, count * sizeof(float));
+}
+
+// Widens; the name is that of the other conversions of rows.
+BESTOF_INLINE void round_or_copy(const Bfloat16* from, float* to, long count) {
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+  if (i < count) store_first(to + i, load_first(from + i, count - i), count - i);
 }
 
 // Copies the rows of a block, all taps one after the other. Returns the block of the

@@ -22,6 +22,7 @@ struct Values {
 Problem pointwise(const Problem& d, long height, long width, long inputs, long outputs) {
   Problem p = {};
   p.batch = d.batch;
+  p.element = d.element;
   p.in_height = p.out_height = height;
   p.in_width = p.out_width = width;
   p.in_channels = inputs;
@@ -197,6 +198,7 @@ int try_block(const Kernels& kernels, const InvertedResidualPass& pass, std::mt1
 
 int try_inverted_residuals(const Kernels& kernels, std::mt19937& random) {
   if (try_block<float, false>(kernels, *kernels.inverted_residual, random) != 0) return 1;
+  if (try_block<Bfloat16, false>(kernels, *kernels.inverted_residual, random) != 0) return 1;
   const InvertedResidualPass* pairs = kernels.inverted_residual_bf16;
   if (!pairs) return 0;
   if (try_block<float, true>(kernels, *pairs, random) != 0) return 1;

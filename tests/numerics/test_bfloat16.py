@@ -64,10 +64,10 @@ SHARES = pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark
 
 
 @SHARES
-@pytest.mark.parametrize("name", [NAME, "depthwise"])
+@pytest.mark.parametrize("name", [NAME, "convgemm", "depthwise"])
 def test_tensors_of_bfloat16(name: str, every: int) -> None:
-    cases = (*CASES, *LONG) if name == NAME else DEPTHWISE
-    for case in cases[:: every if name == NAME else max(1, every // 4)]:
+    cases = DEPTHWISE if name == "depthwise" else (*CASES, *LONG)
+    for case in cases[:: max(1, every // 4) if name == "depthwise" else every]:
         x, w = _operands(case)
         out, whole = _guarded(
             case.y_shape, offset=case.w_shape[0] % 3
@@ -132,9 +132,9 @@ def test_rounding() -> None:
 
 @pytest.mark.parametrize("activation", REFERENCES, ids=str)
 @pytest.mark.parametrize("channels", [64, 19])
-@pytest.mark.parametrize("name", [NAME, "depthwise"])
+@pytest.mark.parametrize("name", [NAME, "convgemm", "depthwise"])
 def test_the_epilogue_is_in_float32(activation: Any, channels: int, name: str) -> None:
-    groups = 1 if name == NAME else channels
+    groups = channels if name == "depthwise" else 1
     shape = channels, 3, 3, channels // groups
     case = Case((2, 6, 5, channels), shape, padding=((1, 1), (1, 1)), groups=groups)
     draw = np.random.default_rng(11)
@@ -167,6 +167,18 @@ def test_the_epilogue_is_in_float32(activation: Any, channels: int, name: str) -
     assert (np.abs(value_of(out) - wanted) <= UNIT * np.abs(wanted) + sums + 32 * EPSILON).all()
 
 
+@pytest.mark.parametrize("name", [NAME, "convgemm"])
+def test_widened_pixels_of_nan_reach_the_results_that_read_them(name: str) -> None:
+    case = replace(CASES[1], x_shape=(2, 12, 9, 17), w_shape=(5, 3, 3, 17), groups=1)
+    x, w = np.ones(case.x_shape, np.float32), np.ones(case.w_shape, np.float32)
+    x[0, 5, 4, 3], x[1, 0, 0, 16] = np.nan, np.inf
+    wanted = convolution.forward(case, x, w)
+    halves = [(one.view(np.uint32) >> 16).astype(np.uint16) for one in (x, w)]  # exact
+    y = value_of(kernels.conv2d(*halves, algorithm=name, dtype="bfloat16", **case.geometry))
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isinf(y), np.isinf(wanted))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("stride", [1, 3])
 def test_a_pixel_of_nan_reaches_the_results_that_read_it(dtype: str, stride: int) -> None:
@@ -181,15 +193,16 @@ def test_a_pixel_of_nan_reaches_the_results_that_read_it(dtype: str, stride: int
     np.testing.assert_array_equal(np.isnan(y if dtype == "float32" else value_of(y)), wanted)
 
 
-def test_packed_weights_of_either_type_serve_images_of_both() -> None:
+@pytest.mark.parametrize("name", [NAME, "convgemm"])
+def test_packed_weights_of_either_type_serve_images_of_both(name: str) -> None:
     case = CASES[1]
     x, w = _operands(case)
-    usual = kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
+    usual = kernels.conv2d(x, w, algorithm=name, dtype="bfloat16", **case.geometry)
     for packed in (
-        kernels.pack_weights(w, NAME, dtype="bfloat16"),
-        kernels.pack_weights(value_of(w), NAME),
+        kernels.pack_weights(w, name, dtype="bfloat16"),
+        kernels.pack_weights(value_of(w), name),
     ):
-        assert packed.nbytes == w.nbytes
+        assert packed.nbytes == w.nbytes * (1 if name == NAME else 2)
         np.testing.assert_array_equal(
             kernels.conv2d(x, packed, dtype="bfloat16", **case.geometry), usual
         )
@@ -250,7 +263,7 @@ X, W = np.ones((1, 6, 6, 4), np.uint16), np.ones((3, 3, 3, 4), np.uint16)
         ({"dtype": "half"}, "dtype: expected 'float32' or 'bfloat16'; got 'half'"),
         ({"dtype": 3}, "dtype: expected"),
         ({"dtype": None}, "x: expected float32; got another element type"),
-        ({"algorithm": "winograd4"}, r"bfloat16 \(convgemm_bf16\); got winograd4"),
+        ({"algorithm": "winograd4"}, r"bfloat16 \(convgemm, convgemm_bf16\); got winograd4"),
         ({"x": X.astype(np.float32)}, "x: expected bfloat16"),
         ({"w": W.astype(np.float32)}, "w: expected bfloat16"),
         ({"bias": np.ones(3, np.uint16)}, "bias: expected float32"),

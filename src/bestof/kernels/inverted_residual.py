@@ -34,8 +34,8 @@ class InvertedResidualPlan:
     convolutions; None leaves a layer out. depthwise: the shape (C, R, S, 1) of the weights of the
     layer between; stride, padding and dilation are its own. activations: one for each of the three
     layers, in this order; those of layers that are left out are not read. products: what the 1x1
-    convolutions multiply, "float32" or "bfloat16": operands of float32 are rounded then, and sums
-    stay float32. dtype: of x, y and the residual; "bfloat16" needs products of it.
+    convolutions multiply, "float32" or "bfloat16"; other operands are converted, and sums are
+    float32. dtype: of x, y and the residual.
     Construction raises KernelError for a problem that cannot be computed.
     """
 

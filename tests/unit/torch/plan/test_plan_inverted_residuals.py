@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import pytest
@@ -177,9 +178,32 @@ def test_images_that_are_narrow_or_small_stay_layers() -> None:
 
 
 @torch.no_grad()
-def test_a_plan_of_bfloat16_has_no_block() -> None:
+@pytest.mark.parametrize("name", [PYTORCH, BY_LAYERS, BY_ROWS, BY_ROWS_BF16])
+def test_a_block_of_bfloat16_is_as_close_to_float32_as_the_model(name: str) -> None:
+    half, x = Residual().bfloat16(), X.bfloat16()
+    plan = bt.optimize(half, x)
+    if not choice_of(plan, x).can_run(name):
+        pytest.skip("tile registers multiply layers one after the other")
+    right = deepcopy(half).float()(x.float())
+    off = (settled(plan, name, x)(x).float() - right).norm()
+    assert off <= 1.2 * (half(x).float() - right).norm()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [BY_ROWS, pytest.param(BY_ROWS_BF16, marks=needs_pairs)])
+def test_a_settled_block_of_bfloat16_is_compared(name: str) -> None:
     x = X.bfloat16()
-    assert BLOCK not in kinds(bt.optimize(Residual().bfloat16(), x, tune=False), x)
+    plan = settled(bt.optimize(Residual(k=16).bfloat16(), x), name, x)
+    step = next(one for one in program_of(plan, x).borrow().chosen if isinstance(one, BlockStep))
+    step._x.copy_(x)
+    assert step.complaint() is None
+    step.runner(name)()
+    right = step.out.clone()
+    step.out[:, 3] += 0.2
+    wrong, _ = step.judged(name, None)
+    assert wrong is not None
+    step.out.copy_(right)
+    assert step.judged(name, None)[0] is None
 
 
 @torch.no_grad()

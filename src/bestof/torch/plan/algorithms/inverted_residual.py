@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bestof.kernels import InvertedResidualPlan
 from bestof.kernels.inverted_residual import DEPTHWISE, POINTWISE
+from bestof.torch.ops.dtypes import name_of
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.layers.block import BY_ROWS, BY_ROWS_BF16, Block
 from bestof.torch.plan.layers.frozen_weights import Packed
@@ -46,6 +47,7 @@ def bind_by_rows(
         dilation=middle.dilation,
         activations=(_activation(first), _activation(middle), _activation(last)),
         products=PRODUCTS[kernel],
+        dtype=name_of(x.dtype),
     )
     pointwise = POINTWISE[PRODUCTS[kernel]]
     expands = None if first is None else first.weights.packed_kept(pointwise)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bestof.accuracy import Accuracy, allows
 from bestof.kernels.inverted_residual import has_rows_of_bfloat16
+from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 
@@ -69,9 +70,15 @@ class BlockProblem(NamedTuple):
 
     def can_run(self, name: str) -> bool:
         """Return whether a name is one of the alternatives that the accuracy allows."""
-        rounds = name == BY_ROWS_BF16
-        allowed = allows(self.layers[0].accuracy, "relaxed" if rounds else "float32")
-        return name in NAMES and allowed and (not rounds or has_rows_of_bfloat16())
+        if name == BY_ROWS_BF16:
+            allowed = self.holds_bfloat16 or allows(self.layers[0].accuracy, "relaxed")
+            return allowed and has_rows_of_bfloat16()
+        return name in NAMES
+
+    @property
+    def holds_bfloat16(self) -> bool:
+        """Whether values and weights are bfloat16, which loses nothing where it is multiplied."""
+        return is_rounded(self.layers[0].convolution.dtype)
 
     def canonical(self) -> str:
         """Return the text that identifies the problem in the store."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -73,7 +72,7 @@ class InvertedResidual(Operation):
         for layer in block.layers:
             Convolution(layer).check_layer(dim=4)
             plain = not layer.linear and not layer.gated and not layer.pooled
-            expect(plain and layer.weights.weight.dtype is torch.float32, node.name)
+            expect(plain and layer.weights.weight.dtype is val(node).dtype, node.name)
         ends = (block.expansion, block.projection)
         expect(all(one is None or is_pointwise(one) for one in ends), node.name)
         expect(is_depthwise(block.depthwise) and len(block.layers) > 1, node.name)
@@ -86,7 +85,7 @@ class InvertedResidual(Operation):
             channels = layer.weights.weight.shape[0]
         *_, made = block.shapes(tuple(val(node.args[0]).shape))
         expect(made == tuple(val(node).shape) and min(made) > 0, node.name)
-        expect(all(val(one).dtype is torch.float32 for one in (node, *node.args)), node.name)
+        expect(all(val(one).dtype is val(node).dtype for one in node.args), node.name)
 
     def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
         block = self.block
@@ -141,7 +140,7 @@ def _layer(node: Any) -> Layer | None:
     operation = operation_of(node)
     if not isinstance(operation, Convolution) or operation.layer.pooled:
         return None
-    return operation.layer if val(node).dtype is torch.float32 else None
+    return operation.layer
 
 
 def _pointwise(node: Any) -> Layer | None:

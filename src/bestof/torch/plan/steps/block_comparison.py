@@ -57,6 +57,8 @@ def compare_block(
     same, off = distance(out[images], right)
     numbers = size_of(right)
     allowed = size_of(found.variance.sqrt()).rms + 2 * _EPS * found.plain
+    if problem.holds_bfloat16:
+        allowed += float(torch.finfo(torch.bfloat16).eps) / 2 * numbers.rms  # of one result
     return Comparison(
         same,
         off.rms,
@@ -86,11 +88,12 @@ def expect_block(
     the terms, each times a squared weight, and the layer's own. The own one is the squared promise
     times the sum of squared terms. An activation multiplies errors by its steepest slope at most.
     """
+    x = x.float()
     variance = torch.zeros_like(x)
     sums = plain = 0.0
     for layer, error in zip(block.layers, errors, strict=True):
         is_last = layer is block.layers[-1]
-        weight = layer.weights.folded()
+        weight = layer.weights.folded().float()
         if rounds and layer is not block.depthwise:
             x, weight = rounded(x), rounded(weight)
         squares = layer.product(x.square(), weight.square())

@@ -262,8 +262,9 @@ def _kernel(name: str) -> Alternative:
     def supports(problem: Any) -> bool:
         return problem.can_run(name) and is_offered(offered_name(name))
 
-    def unpromising(_: Any) -> str | None:
-        if name == BY_ROWS_BF16 and algorithms()[POINTWISE[PRODUCTS[name]]].emulated:
+    def unpromising(problem: Any) -> str | None:
+        emulated = algorithms()[POINTWISE[PRODUCTS[name]]].emulated
+        if emulated and not problem.holds_bfloat16:  # of which the layers multiply no faster
             return "the processor has no products of bfloat16"
         return None
 
