@@ -75,6 +75,33 @@ def test_spawned_processes_write_and_obey_the_lock(tmp_path: Path) -> None:
     assert list(tmp_path.glob("bestof-summary-*")) == []
 
 
+# Files as of processes that were killed, and of an older bestof.
+LEAVE = """
+import os
+from pathlib import Path
+
+folder = Path(os.environ["BESTOF_SUMMARY_FOLDER"])
+folder.mkdir()
+for number, text in enumerate(("", "1", '{"report": 1, "more": 1}', "[" * 100_000)):
+    (folder / f"{number}.json").write_text(text)
+(folder / ".5.json.0a1b").write_text("{")
+"""
+
+
+def test_damaged_files_do_not_end_the_summary_and_nothing_stays(tmp_path: Path) -> None:
+    (tmp_path / "leave.py").write_text(LEAVE)
+    kept = [tmp_path / f"bestof-summary-{name}" for name in (f"{os.getpid()}-a", "4194305-b")]
+    old = tmp_path / "bestof-summary-4194305-c"  # of a process that was killed; none has the number
+    for one in (*kept, old):
+        one.mkdir()
+    for one in (kept[0], old):
+        os.utime(one, (0, 0))
+    done = run(tmp_path, "--store", "off", "leave.py")
+    assert done.stderr.startswith("bestof: leave.py ran ")
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.glob("bestof-summary-*")) == sorted(kept)
+
+
 @pytest.mark.long
 def test_the_summary_and_the_report_count_all_processes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)

@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from bestof.whole_file import write_whole
 
 FOLDER = "BESTOF_SUMMARY_FOLDER"
 _NAME = "bestof-summary-"  # then the first process, and a text that nobody guesses
+_KEPT = 86400.0  # seconds
 
 
 class ProcessTree:
@@ -45,20 +47,21 @@ class ProcessTree:
             place = tempfile.gettempdir()
         except OSError:  # nothing can be written here, so no process tells anything
             place = os.sep
+        _remove_left(place)
         self._folder = Path(place, f"{_NAME}{os.getpid()}-{secrets.token_hex(8)}")
         self.reports: list[Report] = []
         os.environ[FOLDER] = str(self._folder)
 
-    def gather(self) -> None:
-        """Take what processes have told since the last time."""
+    def gather(self, *, last: bool = False) -> None:
+        """Take what processes have told since the last time. The last time removes the folder."""
         for file in sorted(self._folder.glob("*.json")):
-            with suppress(OSError, ValueError, KeyError, TypeError, BestofError):
+            with suppress(Exception):  # a damaged file: the others are told all the same
                 told = json.loads(file.read_text(encoding="utf-8"))
                 file.unlink()
                 self.reports.append(report_from_dict(told["report"]))
                 self._take(told["more"])
-        with suppress(OSError):
-            self._folder.rmdir()
+        if last:  # with what a process left that was killed as it wrote
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def many(self) -> str:
         """Return the number of processes that had a choice, for a title; empty for a single one."""
@@ -86,7 +89,12 @@ def join() -> None:
 
 def _has_first() -> bool:
     """Return whether another process waits for what this one tells."""
-    first = Path(os.environ.get(FOLDER, "")).name.removeprefix(_NAME).partition("-")[0]
+    return _is_first(Path(os.environ.get(FOLDER, "")))
+
+
+def _is_first(folder: Path) -> bool:
+    """Return whether the first process of a folder runs, and is not this one."""
+    first = folder.name.removeprefix(_NAME).partition("-")[0]
     if not first.isdecimal() or int(first) == os.getpid():  # the first one, after `exec`
         return False
     try:
@@ -96,6 +104,15 @@ def _has_first() -> bool:
     except OSError:
         return False
     return True
+
+
+def _remove_left(place: str) -> None:
+    """Remove the folders of first processes that were killed, a day after they were written to."""
+    for folder in Path(place).glob(f"{_NAME}*"):
+        with suppress(OSError):
+            # Its first process may run in another container, which has other numbers.
+            if not _is_first(folder) and time() - folder.lstat().st_mtime > _KEPT:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(process: int, more: Callable[[], Any]) -> None:
@@ -111,7 +128,7 @@ def _write(process: int, more: Callable[[], Any]) -> None:
 def _print(tree: ProcessTree, process: int, began: float) -> None:
     if os.getpid() != process:
         return
-    tree.gather()
+    tree.gather(last=True)
     seconds = perf_counter() - began
     name = sys.argv[0] if sys.argv and sys.argv[0] else "python"
     run = Run(f"{name}{tree.many()}", seconds, time() - seconds, host())

@@ -195,7 +195,7 @@ class _TunedRun:
     def _finish(self) -> None:
         if os.getpid() != self.process:
             return  # this is a fork of the program
-        self.tree.gather()
+        self.tree.gather(last=True)
         if not _tells():
             return
         # Streams may be closed, without a reader, or None. The interpreter itself reports that.
