@@ -17,6 +17,9 @@ from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.rows.offer import is_chosen_for
 from bestof.torch.rows.row_selector import row_selector
 
+_is_batch = torch._C._functorch.is_legacy_batchedtensor
+"""Whether a tensor is one of `torch.autograd.grad(..., is_grads_batched=True)`."""
+
 _REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -125,7 +128,8 @@ class _FocalLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, targets: Tensor, call: Call) -> Tensor:
         loss, gradient = _chosen(call)
-        ctx.save_for_backward(inputs, targets)
+        # Tensors of torch.inference_mode cannot be saved.
+        ctx.save_for_backward(inputs, targets.clone() if targets.is_inference() else targets)
         ctx.problem = call.problem
         ctx.kept = [gradient]  # a list: two threads cannot pop the same gradient
         return loss
@@ -144,6 +148,8 @@ class _FocalLoss(torch.autograd.Function):
             again = _operation().call(DEFAULT_ACCURACY, inputs, targets, *settings, True)
             assert again is not None
             _, gradient = _chosen(again)
+        if _is_batch(upstream) or not is_plain_call():  # as of a Jacobian
+            return (gradient * upstream).to(gradient.dtype), None, None
         if not any(upstream.stride()):  # one number, perhaps expanded by a reduction
             upstream = upstream[(0,) * upstream.dim()]
         if upstream.dim() > 0 or upstream.item() != 1.0:

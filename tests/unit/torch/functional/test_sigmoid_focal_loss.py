@@ -233,6 +233,31 @@ def test_double_backward_of_the_native_form(reduction: str, calls: list[Any]) ->
     torch.testing.assert_close(got.double(), wanted, rtol=200 * 2.0**-24, atol=200 * 2.0**-24)
 
 
+@pytest.mark.parametrize(
+    ("reduction", "upstream"),
+    [("none", torch.arange(1.0, 5.0).reshape(4, 1, 1, 1)), ("sum", torch.arange(1.0, 5.0))],
+)
+def test_gradients_in_batches(reduction: str, upstream: Tensor, calls: list[Any]) -> None:
+    x, y = operands("mixed")
+    loss = bt.sigmoid_focal_loss(x, y, reduction=reduction)
+    (got,) = torch.autograd.grad(
+        loss, x, upstream.expand(4, *loss.shape), retain_graph=True, is_grads_batched=True
+    )
+    assert len(calls) == 1
+    (slope,) = torch.autograd.grad(loss.sum(), x)
+    assert torch.equal(got, upstream.reshape(4, 1, 1, 1) * slope)
+
+
+def test_targets_of_inference_mode(calls: list[Any]) -> None:
+    x, y = operands("mixed")
+    with torch.inference_mode():
+        unsaved = y.clone()
+    (got,) = torch.autograd.grad(bt.sigmoid_focal_loss(x, unsaved, reduction="sum"), x)
+    (wanted,) = torch.autograd.grad(bt.sigmoid_focal_loss(x, y, reduction="sum"), x)
+    assert calls
+    assert torch.equal(got, wanted)
+
+
 def _forward_mode(x: Tensor, y: Tensor) -> Tensor:
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x.detach(), torch.ones_like(x))
