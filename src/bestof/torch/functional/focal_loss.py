@@ -10,15 +10,12 @@ from torch import Tensor
 from bestof.accuracy import DEFAULT_ACCURACY
 from bestof.selection.state.budget import lifted
 from bestof.torch.ops import table
-from bestof.torch.ops.guards import is_plain_call
+from bestof.torch.ops.guards import in_batches, is_plain_call
 from bestof.torch.ops.loss.focal_formula import formula
 from bestof.torch.ops.loss.focal_loss import COMPARED
 from bestof.torch.ops.operation import Call, Operation
 from bestof.torch.rows.offer import is_chosen_for
 from bestof.torch.rows.row_selector import row_selector
-
-_is_batch = torch._C._functorch.is_legacy_batchedtensor
-"""Whether a tensor is one of `torch.autograd.grad(..., is_grads_batched=True)`."""
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -148,7 +145,7 @@ class _FocalLoss(torch.autograd.Function):
             again = _operation().call(DEFAULT_ACCURACY, inputs, targets, *settings, True)
             assert again is not None
             _, gradient = _chosen(again)
-        if _is_batch(upstream) or not is_plain_call():  # as of a Jacobian
+        if in_batches(upstream):
             return (gradient * upstream).to(gradient.dtype), None, None
         if not any(upstream.stride()):  # one number, perhaps expanded by a reduction
             upstream = upstream[(0,) * upstream.dim()]

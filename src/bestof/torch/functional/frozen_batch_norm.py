@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from bestof.accuracy import DEFAULT_ACCURACY
 from bestof.torch.ops import table
-from bestof.torch.ops.guards import is_plain_call, is_plain_tensor
+from bestof.torch.ops.guards import in_batches, is_plain_call, is_plain_tensor
 from bestof.torch.ops.norm.frozen_norm import native
 from bestof.torch.ops.norm.frozen_norm_backward import gradient
 from bestof.torch.ops.norm.frozen_norm_backward import native as native_backward
@@ -125,6 +125,9 @@ class _FrozenNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if in_batches(upstream):
+            y, _, variance, weight, _ = ctx.saved_tensors
+            return gradient(upstream, y, variance, weight, ctx.eps), *[None] * 7
         slope = _Gradient.apply(  # type: ignore[no-untyped-call]  # of torch
             upstream, *ctx.saved_tensors, ctx.eps
         )

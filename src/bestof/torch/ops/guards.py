@@ -72,6 +72,14 @@ def is_plain_call() -> bool:
     return not any(is_up() for is_up in _of_functions)
 
 
+def in_batches(upstream: Tensor) -> bool:
+    """Return whether a backward pass gets its gradients in batches, as for a Jacobian.
+
+    Such a tensor has no memory of its own, and changes no other one in place.
+    """
+    return torch._C._functorch.is_legacy_batchedtensor(upstream) or not is_plain_call()
+
+
 def is_plain_tensor(tensor: Tensor) -> bool:
     """Return whether the memory of a tensor on the CPU can be read as it is."""
     return (

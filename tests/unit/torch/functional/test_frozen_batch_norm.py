@@ -284,6 +284,20 @@ def test_bad_input_is_refused(change: dict, told: str) -> None:
         bt.frozen_batch_norm(**given)
 
 
+@pytest.mark.parametrize("relu", [False, True])
+def test_gradients_in_batches(relu: bool) -> None:
+    x = images().requires_grad_()
+    y = bt.frozen_batch_norm(x, *statistics(8), relu=relu)
+    upstream = torch.randn(3, *y.shape, generator=torch.Generator().manual_seed(2))
+    wanted = [torch.autograd.grad(y, x, one, retain_graph=True)[0] for one in upstream]
+
+    def gradient(one: Tensor, **named: bool) -> Tensor:
+        return torch.autograd.grad(y, x, one, retain_graph=True, **named)[0]
+
+    for got in gradient(upstream, is_grads_batched=True), torch.func.vmap(gradient)(upstream):
+        torch.testing.assert_close(got, torch.stack(wanted), rtol=8 * EPS, atol=0.0)
+
+
 def test_a_number_is_a_flag() -> None:
     x, given = images((2, 8, 64, 64)), statistics(8)
     assert torch.equal(
