@@ -37,11 +37,12 @@ class _Watcher(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        for finder in sys.meta_path:
-            if finder is not self:
-                spec = finder.find_spec(fullname, path, target)
-                if spec is not None:
-                    break
+        # Those before were asked already. One that asks the others in turn would come back here.
+        place = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
+        for finder in sys.meta_path[place:]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                break
         else:
             return None
         # `importlib.util.find_spec`, which only asks whether the module exists, comes here too. So
