@@ -102,6 +102,33 @@ def test_damaged_files_do_not_end_the_summary_and_nothing_stays(tmp_path: Path) 
     assert sorted(tmp_path.glob("bestof-summary-*")) == sorted(kept)
 
 
+# The lock is gone when the child starts, or the child starts in another directory.
+MOVE = """
+import os, subprocess, sys
+if sys.argv[1] == "remove":
+    os.remove("l.lock")
+else:
+    os.mkdir("other")
+    os.chdir("other")
+subprocess.run([sys.executable, "-c", "import torch; print('ran')"], check=True)
+"""
+
+
+@pytest.mark.parametrize(("way", "status"), [("remove", 3), ("enter", 0)])
+def test_a_lock_of_the_environment_holds_in_the_child(
+    way: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "move.py").write_text(MOVE)
+    alone = TRAIN.replace("import torch\n", "").partition("if __name__")[0] + "train(0, [1])"
+    (tmp_path / "alone.py").write_text(alone)
+    run(tmp_path, "--store", "off", "--write-lock", "l.lock", "alone.py")
+    done = run(tmp_path, "--strict", "move.py", way, environment={"BESTOF_LOCKED": "l.lock"})
+    assert done.stdout == "ran\n"
+    assert done.returncode == status, done.stderr
+    assert ("PyTorch is not tuned, although" in done.stderr) == (status == 3)
+    assert ("    PyTorch every operation: it is not tuned" in done.stderr) == (status == 3)
+
+
 @pytest.mark.long
 def test_the_summary_and_the_report_count_all_processes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)

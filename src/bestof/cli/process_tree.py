@@ -119,8 +119,8 @@ def _write(process: int, more: Callable[[], Any]) -> None:
     if os.getpid() != process or not _has_first():
         return  # a fork, which has its parent's handlers; or nobody would remove the file
     folder = os.environ[FOLDER]
-    told = {"report": json.loads(render(selection.report_all(), "json")), "more": more()}
-    with suppress(OSError):
+    with suppress(OSError, BestofError):
+        told = {"report": json.loads(render(selection.report_all(), "json")), "more": more()}
         os.makedirs(folder, mode=0o700, exist_ok=True)
         write_whole(os.path.join(folder, f"{process}.json"), json.dumps(told))
 

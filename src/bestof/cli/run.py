@@ -23,7 +23,7 @@ from bestof.cli.lock_options import add_lock_options
 from bestof.cli.options import parser_of_script
 from bestof.cli.process_tree import ProcessTree, tell_at_end
 from bestof.cli.report_file import ReportFile
-from bestof.cli.run_orders import RunOrders
+from bestof.cli.run_orders import UNTUNED, RunOrders
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.summary import summary_of
 from bestof.distribution import VERSION
@@ -80,7 +80,11 @@ def obey(text: str) -> None:
 
     text: what the variable BESTOF says; see `RunOrders.environment`. PyTorch has been imported.
     """
-    orders = RunOrders.of(make_parser().parse_args(shlex.split(text)[2:]))
+    try:
+        orders = RunOrders.of(make_parser().parse_args(shlex.split(text)[2:]))
+    except BaseException:
+        tell_at_end(partial(dict, missing=[UNTUNED]))  # `--strict` must not take it for success
+        raise
     tell_at_end(orders.locks.told)
     orders.begin()
 

@@ -31,6 +31,9 @@ from bestof.selection.store.postgresql_url import is_server_url
 COMMAND = "bestof run"
 """Begins the value of the variable BESTOF that holds options of `bestof run`."""
 
+UNTUNED = ("PyTorch", "every operation", "it is not tuned, as said above")
+"""What is missing in the lock if PyTorch could not be tuned."""
+
 _TEXTS = ("accuracy", "policy")
 _PATHS = ("config", "locked", "write_lock")
 
@@ -68,8 +71,8 @@ class RunOrders:
             selection.use_store(store)
             shown = "off" if store is None else store.url  # a server's hides the password
             environment["BESTOF_STORE"] = options.store if is_server_url(options.store) else shown
-        if options.locked is not None:
-            environment["BESTOF_LOCKED"] = os.path.abspath(options.locked)
+        if locks.lock is not None:  # also if the environment names it: perhaps by a relative path
+            environment["BESTOF_LOCKED"] = locks.lock.path
         if options.verbose:
             _tell_all()
         if options.recipe is None:
@@ -142,4 +145,5 @@ def _tune(configuration: Configuration | None, accuracy: Accuracy | None) -> Non
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
         lock = current_lock()
         if lock is not None:  # `--strict` must not take it for success
-            lock.missing["PyTorch", "every operation"] = "it is not tuned, as said above"
+            selector, problem, why = UNTUNED
+            lock.missing[selector, problem] = why
