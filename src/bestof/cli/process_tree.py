@@ -101,7 +101,7 @@ def _is_first(folder: Path) -> bool:
         os.kill(int(first), 0)
     except PermissionError:
         return True
-    except OSError:
+    except (OSError, OverflowError):  # nobody has the number, or nobody can have it
         return False
     return True
 
