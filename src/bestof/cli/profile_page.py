@@ -48,7 +48,7 @@ def _parts(profile: Profile, steady: Steady) -> Iterator[str]:
             yield f"<dd>{escape(one.reason)}. Try: {escape(one.remedy)}</dd>"
         yield "</dl>"
     rows = breakdown(steady, _ROW, profile.peak)
-    yield "<h2>all calls of a step</h2>"
+    yield f"<h2>{'all calls of a step' if steady.steps else 'all calls'}</h2>"
     yield from _controls(rows)
     yield from _table(rows, breakdown(steady, (*_ROW, *_INSIDE), profile.peak))
     yield '<details class="words"><summary>how it was measured</summary>\n<ul>'
@@ -58,7 +58,8 @@ def _parts(profile: Profile, steady: Steady) -> Iterator[str]:
 
 
 def _cards(profile: Profile, steady: Steady) -> Iterator[str]:
-    cards = [("a step", duration(steady.wall), plural(steady.steps, "step"))]
+    many = plural(steady.steps, "step") if steady.steps else "no step was seen"
+    cards = [("a step" if steady.steps else "all calls", duration(steady.wall), many)]
     if steady.samples:
         each = duration(steady.wall / steady.samples)
         cards.append(("a sample", each, f"batch {steady.samples}"))
@@ -107,7 +108,7 @@ def _table(rows: Sequence[Row], inside: Sequence[Row]) -> Iterator[str]:
     problems: dict[tuple[str, ...], list[Row]] = {}
     for one in inside:
         problems.setdefault(one.keys[: len(_ROW)], []).append(one)
-    yield '<div class="scroll" tabindex="0" role="region" aria-label="all calls of a step">'
+    yield '<div class="scroll" tabindex="0" role="region" aria-label="all calls">'
     yield '<table id="rows">\n<thead><tr>'
     for heading in ("module", *_NUMBERS, "what runs"):
         kind = ' class="number"' if heading in _NUMBERS else ""

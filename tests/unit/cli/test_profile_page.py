@@ -71,6 +71,9 @@ def test_a_profile_without_peaks_and_steps_has_a_page() -> None:
     spans = tuple(replace(one, step=-1) for one in SPANS)
     page = profile_page(replace(PROFILE, spans=spans, peak=None, steps=(), notes=()))
     assert "the machine's peak" not in page
+    assert "<span>all calls</span>" in page
+    assert "a step" not in page
+    assert "0 steps" not in page
     assert 'data-label="roofline" data-value="0">' in page
 
 
