@@ -108,7 +108,9 @@ def _marks(row: Row, notes: dict[str, int]) -> str:
 
 def _cut_name(name: str, width: int) -> str:
     """Return the name, shortened before the number of like modules and the selector, if these
-    leave room."""
+    leave room. Of a pass of a convolution, its own name tells enough."""
+    if len(name) > width:
+        name = name.replace("(convolution ", "(", 1)
     end = _END.search(name)
     ending = "" if end is None or len(end[0]) > width // 2 else end[0]
     return cut(name[: len(name) - len(ending)], width - len(ending)) + ending

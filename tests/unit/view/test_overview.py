@@ -20,7 +20,7 @@ from bestof.selection.reports.report import (
     SelectorReport,
     report_from_dict,
 )
-from bestof.view.overview import cut, names_of
+from bestof.view.overview import _cut_name, cut, names_of
 from bestof.view.words import WORDS, explained_words
 
 RUN = Run("train.py", 40.0, 1.7e9, "a processor, 2 cpus", ("torch 2.13.0",), (Moment(1, 2, 3, 4),))
@@ -267,3 +267,10 @@ def test_every_status_and_heading_is_explained() -> None:
 @pytest.mark.parametrize(("text", "width", "shown"), [("abc", 3, "abc"), ("abcdef", 5, "ab…ef")])
 def test_cut(text: str, width: int, shown: str) -> None:
     assert cut(text, width) == shown
+
+
+def test_the_name_of_a_pass_is_cut_last() -> None:
+    name = "features.19 +1 (convolution input gradient)"
+    assert _cut_name(name, len(name)) == name
+    assert _cut_name(name, 34) == "features.19 +1 (input gradient)"
+    assert _cut_name(name, 44 - 12).endswith(" +1 (input gradient)")
