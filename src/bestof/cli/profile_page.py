@@ -11,7 +11,7 @@ from bestof.profile.breakdown import Row, breakdown
 from bestof.profile.steady import Steady, steady_of
 from bestof.profile.suspect import suspects_of
 from bestof.selection.duration import duration
-from bestof.view.page_parts import page
+from bestof.view.page_parts import controls, page
 from bestof.view.quantity import plural
 
 _ROW = ("phase", "module", "primitive", "direction")
@@ -22,6 +22,7 @@ _BARS = (
     ("primitives", ("primitive", "direction")),
     ("modules", ("module",)),
 )
+_STATES = (("far", "below half of the roofline"),)
 _MOST = 10  # bars below one heading
 _WIDTH = 120  # of the longest bar, in pixels
 _FAR = 0.5  # of the roofline: slower rows are far from it
@@ -49,7 +50,9 @@ def _parts(profile: Profile, steady: Steady) -> Iterator[str]:
         yield "</dl>"
     rows = breakdown(steady, _ROW, profile.peak)
     yield f"<h2>{'all calls of a step' if steady.steps else 'all calls'}</h2>"
-    yield from _controls(rows)
+    yield from controls(
+        "module, primitive", "phase", (row.keys[0] for row in rows), _STATES, len(rows)
+    )
     yield from _table(rows, breakdown(steady, (*_ROW, *_INSIDE), profile.peak))
     yield '<details class="words"><summary>how it was measured</summary>\n<ul>'
     for line in lines:
@@ -89,19 +92,6 @@ def _bars(title: str, by: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     yield "</tbody></table></div>"
     if len(rows) > _MOST:
         yield f'<p class="soft">and {len(rows) - _MOST} more, which take less time</p>'
-
-
-def _controls(rows: Sequence[Row]) -> Iterator[str]:
-    yield '<form class="controls" role="search">'
-    yield '<label>filter <input id="filter" type="search" placeholder="module, primitive" '
-    yield 'aria-keyshortcuts="/" autocomplete="off"></label>'
-    yield '<label>phase <select id="operation"><option value="">all</option>'
-    for phase in dict.fromkeys(row.keys[0] for row in rows):
-        yield f"<option>{escape(phase)}</option>"
-    yield '</select></label>\n<label>show <select id="state"><option value="">all</option>'
-    yield '<option value="far">below half of the roofline</option></select></label>'
-    yield '<button type="button" id="unfold">open all</button>'
-    yield f'<output id="count" aria-live="polite">{plural(len(rows), "row")}</output></form>'
 
 
 def _table(rows: Sequence[Row], inside: Sequence[Row]) -> Iterator[str]:

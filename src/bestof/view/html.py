@@ -9,7 +9,7 @@ from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Row, net, overview, problems_of
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, Run
 from bestof.view.overview import chosen_text, names_of, run_lines
-from bestof.view.page_parts import STYLE, page
+from bestof.view.page_parts import STYLE, controls, page
 from bestof.view.quantity import plural, ratio
 from bestof.view.time_line import time_line
 from bestof.view.tree import Node, decision_trees
@@ -26,6 +26,7 @@ from bestof.view.words import (
 )
 
 _GAINS = 5  # rows on the first screen
+_STATES = tuple((one, one) for one in ("noisy", "unsettled", "slower"))
 _NUMBERS = ("calls", "before", "after", "gain", "saved")
 
 
@@ -54,7 +55,9 @@ def _parts(report: Report) -> Iterator[str]:
         yield from _cards(report)
         yield from _gains(rows)
         yield "<h2>layers and problems</h2>"
-        yield from _controls(rows)
+        yield from controls(
+            "layer, problem, kernel", "operation", (row.key[0] for row in rows), _STATES, len(rows)
+        )
         yield from _table(report, rows)
     if report.run is not None and len(report.run.course) > 1:
         yield "<h2>time line</h2>"
@@ -109,19 +112,6 @@ def _gains(rows: Sequence[Row]) -> Iterator[str]:
             f"{escape(chosen_text(row))}</li>"
         )
     yield "</ol>"
-
-
-def _controls(rows: Sequence[Row]) -> Iterator[str]:
-    yield '<form class="controls" role="search">'
-    yield '<label>filter <input id="filter" type="search" placeholder="layer, problem, kernel" '
-    yield 'aria-keyshortcuts="/" autocomplete="off"></label>'
-    yield '<label>operation <select id="operation"><option value="">all</option>'
-    for name in dict.fromkeys(row.key[0] for row in rows):
-        yield f"<option>{escape(name)}</option>"
-    yield '</select></label>\n<label>show <select id="state"><option value="">all</option>'
-    yield "<option>noisy</option><option>unsettled</option><option>slower</option></select></label>"
-    yield '<button type="button" id="unfold">open all</button>'
-    yield f'<output id="count" aria-live="polite">{plural(len(rows), "row")}</output></form>'
 
 
 def _table(report: Report, rows: Sequence[Row]) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+
+from bestof.view.quantity import plural
 
 STYLE = """\
 .bestof { color-scheme: light dark; --line: #8884; --soft: #656d76; --good: #1a7f37; }
@@ -137,3 +139,24 @@ def page(title: str, parts: Iterable[str]) -> str:
             f"</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>",
         )
     )
+
+
+def controls(
+    hint: str, kind: str, kinds: Iterable[str], states: Sequence[tuple[str, str]], rows: int
+) -> Iterator[str]:
+    """Yield the controls that the script reads, for a table `rows` of so many rows.
+
+    hint: what the text of a row holds. kind: what `data-operation` of a row is called, and `kinds`
+    its values. states: the values of `data-state`, with the text of each.
+    """
+    yield '<form class="controls" role="search">'
+    yield f'<label>filter <input id="filter" type="search" placeholder="{escape(hint)}" '
+    yield 'aria-keyshortcuts="/" autocomplete="off"></label>'
+    yield f'<label>{kind} <select id="operation"><option value="">all</option>'
+    for one in dict.fromkeys(kinds):
+        yield f"<option>{escape(one)}</option>"
+    yield '</select></label>\n<label>show <select id="state"><option value="">all</option>'
+    yield "".join(f'<option value="{value}">{text}</option>' for value, text in states)
+    yield "</select></label>"
+    yield '<button type="button" id="unfold">open all</button>'
+    yield f'<output id="count" aria-live="polite">{plural(rows, "row")}</output></form>'
