@@ -23,11 +23,18 @@ It takes 0.1 ms, but the thread cannot end while the interpreter shuts down.
 """
 
 CROWDED, ALONE = 0.05, 0.01
-"""Shares of the time for which the threads of this process have waited for a processor.
+"""Shares of the time for which the threads of this process wanted a processor and had none.
 
 Above the first one there are neighbours, below the second one there are none. Between them,
-nothing is changed. If more than one thread computes, the time is that of all threads together:
-64 threads that have each waited for 0.1 % of a second have no neighbours.
+nothing is changed. The time is that of all threads together: 64 threads that have each waited for
+0.1 % of a second have no neighbours.
+"""
+
+ENOUGH = 20_000_000
+"""The ns for which threads must have wanted a processor before a look tells anything.
+
+A server that computes for 5 ms ten times a second has as many neighbours as one that always
+computes. What an idle process does tells nothing: the team stays as it is.
 """
 
 
@@ -48,7 +55,7 @@ class Neighbours:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._rests = False
-        self._seen: dict[str, tuple[int, int]] = {}  # at the last look
+        self._seen: dict[str, tuple[int, int]] = {}  # at the last look that told anything
         self._looked = 0.0
 
     def watch(self, watcher: str = "program") -> None:
@@ -112,7 +119,7 @@ class Neighbours:
         self._lock, self._watchers = threading.RLock(), set()
 
     def look(self, waited: float) -> None:
-        """Begin or end the team. waited: the share of the time for which threads have waited."""
+        """Begin or end the team. waited: the share of the wanted time, see `CROWDED`."""
         if waited > CROWDED and torch.get_num_threads() > 1:
             self.team.begin()
         elif waited < ALONE:
@@ -144,13 +151,15 @@ class Neighbours:
     def _run(self, stop: threading.Event) -> None:
         # A thread that has rested goes on from the last look, so that frequent forks prevent none.
         while not stop.wait(max(0.0, self._looked + PERIOD - monotonic())):
-            before, began = self._seen, self._looked
-            now, ended = _times(), monotonic()
-            # A thread that has ended in between is left out.
-            both = [(now[one], before[one]) for one in now.keys() & before.keys()]
-            ran, waited = (sum(max(0, new[i] - old[i]) for new, old in both) for i in (0, 1))
-            self.look(waited / max(ran, (ended - began) * 1e9))
-            self._seen, self._looked = now, ended
+            now, self._looked = _times(), monotonic()
+            # A thread that has ended in between is left out, and so is this one, which only looks.
+            known = now.keys() & self._seen.keys() - {str(threading.get_native_id())}
+            ran, waited = (
+                sum(max(0, now[one][i] - self._seen[one][i]) for one in known) for i in (0, 1)
+            )
+            if ran + waited >= ENOUGH:
+                self.look(waited / (ran + waited))
+                self._seen = now
 
 
 NEIGHBOURS = Neighbours()
