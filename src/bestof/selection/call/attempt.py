@@ -41,6 +41,7 @@ class Attempt(Trial):
     """
 
     __slots__ = (
+        "admitted",
         "begun",
         "failures",
         "guard",
@@ -82,6 +83,7 @@ class Attempt(Trial):
         self.timing: Timing | None = None  # if the time is known later
         self.settled = settled
         self.failures: dict[int, Exception] = _NO_FAILURES
+        self.admitted: tuple[int, ...] = ()  # left out as unpromising, until all others failed
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of the first alternative that succeeds, or an awaitable of it."""
@@ -312,6 +314,12 @@ class Attempt(Trial):
         decision = self.tuning.decision
         if decision is not None and decision.position in others:
             others = [decision.position]
+        admitted = self.admitted
+        if not others:
+            with self.knowledge.lock:
+                another = self.tuning.admit_another(above)
+            if another is not None:
+                others, admitted = [another], (*admitted, another)
         if not others:
             where = self.knowledge.where(self.tuning.problem)
             error = unanswered(where, self.tuning, self.failures)
@@ -332,7 +340,7 @@ class Attempt(Trial):
             self.parent,
             self.settled,
         )
-        other.failures = self.failures
+        other.failures, other.admitted = self.failures, admitted
         return other
 
     def _positions_above(self) -> set[int]:
@@ -344,6 +352,10 @@ class Attempt(Trial):
     def _give_up(self, error: BaseException) -> None:
         """End the call with this error: drop its pass, and tell the trial around it."""
         self.withdraw()
+        if self.admitted:
+            refused = self.knowledge.refused
+            with self.knowledge.lock:
+                self.tuning.dismiss({position: refused[position] for position in self.admitted})
         if self.parent is not None:
             self.parent.could_not_answer(self.knowledge, error)
 

@@ -157,6 +157,9 @@ class NewProblems:
         if order is None and fixed in names and not tuning.candidates[names.index(fixed)].remains:
             registry.refuse_fixed(self._knowledge.where(problem))
         if len(remaining) == 1:
+            if any(one.unpromising is not None for one in self._knowledge.alternatives):
+                # Its first call goes the long way: if it fails, one that was left out answers.
+                tuning.unverified = set(self._knowledge.stages[0])
             self._knowledge.settle(tuning, remaining[0], "only")
         elif lock is not None:
             self._take_recorded(tuning, lock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -154,25 +154,36 @@ class Tuning:
         self.asked = None
         if not self.candidates[position].remains:
             return False
-        if self.remaining() == [position] and not self._admit_another():
+        if self.remaining() == [position] and self.admit_another() is None:
             return False
         self.unsaved = True
         self.candidates[position].disqualified = reason
         self._drop(position)
         return True
 
-    def _admit_another(self) -> bool:
-        """Let the first alternative take part that can run but was left out as unpromising."""
+    def admit_another(self, besides: Collection[int] = ()) -> int | None:
+        """Let the first alternative take part that can run but was left out as unpromising.
+
+        Return its position; None if there is none but those `besides`.
+        """
         for position, candidate in enumerate(self.candidates):
             try:
-                if candidate.applies or not candidate.alternative.can_run(self.problem):
+                if candidate.applies or position in besides:
+                    continue
+                if not candidate.alternative.can_run(self.problem):
                     continue
             except Exception:
                 reraise_from_outside()
                 continue
             self.candidates[position] = candidate.admitted()
-            return True
-        return False
+            return position
+        return None
+
+    def dismiss(self, refused: Mapping[int, Candidate]) -> None:
+        """Leave alternatives out again, by position, that were admitted and failed too."""
+        if set(self.remaining()) - refused.keys():
+            for position, candidate in refused.items():
+                self.candidates[position] = candidate
 
     def _drop(self, position: int) -> None:
         """Take an alternative that does not remain out of the search."""
