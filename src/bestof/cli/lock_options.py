@@ -12,6 +12,7 @@ from bestof import selection
 from bestof.cli.options import check_writable
 from bestof.errors import BestofError, InvalidArgument
 from bestof.selection.policies.policy import always
+from bestof.selection.reports.report import Report
 from bestof.selection.state.lock import Lock, current_lock
 from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.store.lock_file import import_records
@@ -113,14 +114,25 @@ class LockOptions:
         if self.writer is not None:
             self.writer.unite(import_records(told["written"]), told["left out"])
 
-    def lines(self, store: Store | None) -> list[str]:
-        """Write the lock, if one is to be written. Return the lines for the end of the summary."""
+    def lines(self, store: Store | None, report: Report) -> list[str]:
+        """Write the lock, if one is to be written. Return the lines for the end of the summary.
+
+        report: of all processes. If they have decided a problem differently, the lock records the
+            decision of the report.
+        """
         if self.lock is not None:
             missing = self.lock.missing_lines()
             told = f"not in the lock: {plural(len(missing), 'problem')} took the first alternative"
             return _listed(told, missing) if missing else ["every problem was in the lock"]
         if self.writer is None or self.path is None:
             return []
+        self.writer.follow(
+            {
+                (one.selector, problem.problem): problem.decision
+                for one in report.selectors
+                for problem in one.problems
+            }
+        )
         left_out = self.writer.left_out
         try:
             pins = [] if store is None else store.pins()

@@ -232,7 +232,7 @@ class _TunedRun:
         layouts = sys.modules.get("bestof.torch.process.layout.interception")
         if layouts is not None:
             lines.extend(f"  {line}" for line in layouts.layout_lines())
-        lines.extend(f"  {line}" for line in self.orders.locks.lines(store))
+        lines.extend(f"  {line}" for line in self.orders.locks.lines(store, report))
         if self.report is not None:
             try:
                 self.report.write(report)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -28,6 +29,8 @@ class LockWriter:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], Record] = {}
         self._left_out: dict[tuple[str, str], str] = {}
+        # Records of other processes that decided a problem too.
+        self._others: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
 
     def opened(self, selector: str, problem: str) -> None:
         """Note that a problem was met. A decision of it that is searched again stays."""
@@ -46,13 +49,25 @@ class LockWriter:
             self._left_out[key] = _REASONS.get(source, _UNDECIDED)
 
     def unite(self, records: Iterable[Record], left_out: Iterable[tuple[str, str, str]]) -> None:
-        """Add what another process has decided, and its `left_out_problems`. Own records stay."""
+        """Add what another process has decided, and its `left_out_problems`.
+
+        The record that came first stays, unless `follow` takes another.
+        """
         for one in records:
-            self._records.setdefault((one.selector, one.problem), one)
+            key = one.selector, one.problem
+            if self._records.setdefault(key, one) is not one:
+                self._others[key].append(one)
         for selector, problem, why in left_out:
             self._left_out.setdefault((selector, problem), why)
         for key in self._records:
             self._left_out.pop(key, None)
+
+    def follow(self, decisions: Mapping[tuple[str, str], str | None]) -> None:
+        """Where processes have decided differently, take the record of the decision given here."""
+        for key, others in self._others.items():
+            own, wanted = self._records[key], decisions.get(key)
+            if own.decision != wanted:
+                self._records[key] = next((o for o in others if o.decision == wanted), own)
 
     def left_out_problems(self) -> list[tuple[str, str, str]]:
         """Return the problems without a record as triples (selector, problem, why)."""
