@@ -149,6 +149,16 @@ class AgreedSearch:
         found: Sequence[int] = getattr(self._own, "left_out", ())
         return found
 
+    @property
+    def waits_for(self) -> str | None:
+        """Return what the decision waits for, in words; None if this rank decides alone."""
+        if self._alone():
+            return None
+        return (
+            "the ranks of the job decide together; each reads what the others write at most 100 "
+            "times a second, so a decision takes some tenths of a second, whatever a call takes"
+        )
+
     def _alone(self) -> bool:
         """Return whether this rank decides for itself: without a log, or if it cannot run what was
         decided."""

@@ -7,6 +7,7 @@ from time import sleep
 from typing import ClassVar
 
 import pytest
+from simulated_job import PROBLEM, Job
 
 from bestof.selection.policies import Race
 from bestof.torch.process.ranks.agreement import Agreement
@@ -214,3 +215,18 @@ def test_a_forked_child_decides_alone() -> None:
         os._exit(0 if alone else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert not agreement._courier.broken
+
+
+def test_the_report_tells_that_a_decision_waits_for_the_ranks() -> None:
+    """Thousands of short calls may pass between two looks at the log."""
+    job = Job(seed=3, count=2)
+    job.overlap = 0.0
+    rank = job.ranks[0]
+    for _ in range(200):
+        rank.call()
+    why = rank.selector.explain(PROBLEM).why
+    assert why is not None
+    assert why.startswith("the ranks of the job decide together")
+    job.finish()
+    assert rank.decision is not None
+    assert rank.selector.explain(PROBLEM).why is None
