@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from bestof.selection.policies.spread import spread
 from bestof.selection.store.record import Evidence, settled_samples
 
 _SPREAD = 0.25  # of the median: samples with a larger spread come from a busy machine
@@ -37,23 +38,11 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
             return True
         if min(rival) < _WITHIN_REACH * fastest:
             for times in (chosen, rival):
-                width = spread(times)
-                if width is not None and width > _SPREAD * median(times):
+                if len(times) > 1 and spread(times) > _SPREAD * median(times):
                     return True
     return False
 
 
 def _are_two_unlike(evidence: Sequence[Evidence], decision: str | None) -> bool:
     times = next(one.samples for one in evidence if one.alternative == decision)
-    width = spread(times)
-    return len(times) == 2 and width is not None and width > _SPREAD * median(times)
-
-
-def spread(samples: Sequence[float]) -> float | None:
-    """Return half the distance between the quartiles, in seconds, or None for fewer than two
-    samples."""
-    if len(samples) < 2:
-        return None
-    ordered = sorted(samples)
-    half = len(ordered) // 2
-    return (median(ordered[-half:]) - median(ordered[:half])) / 2
+    return len(times) == 2 and spread(times) > _SPREAD * median(times)
