@@ -11,6 +11,7 @@ from bestof.errors import StoreError
 from bestof.selection.duration import duration
 from bestof.selection.reports.overview import Net, Row, net, overview
 from bestof.selection.reports.report import ProblemReport, Report, Run
+from bestof.selection.state.registry import Defaults
 from bestof.selection.store.protocol import Store
 from bestof.view import terminal_width
 from bestof.view.overview import run_lines, table_lines
@@ -73,7 +74,9 @@ def summary_of(report: Report) -> tuple[list[str], Store | None]:
         store = None
     written = store is None or store.flush(_WRITE_SECONDS)
     url, width = None if store is None else store.url, terminal_width(sys.stderr)
-    return summary_lines(report, torch, url, written=written, width=width), store
+    waits = Defaults.budget.waited > 0
+    lines = summary_lines(report, torch, url, written=written, waits=waits, width=width)
+    return lines, store
 
 
 def summary_lines(
@@ -82,12 +85,14 @@ def summary_lines(
     store: str | None,
     *,
     written: bool = True,
+    waits: bool = False,
     width: int = 100,
 ) -> list[str]:
     """Return the lines for the program that a report is about.
 
     `store` is the URL of the store, or None if decisions are not kept. `written` says whether the
-    store has all of them. `width` is that of the lines of the table.
+    store has all of them, `waits` whether trials have waited for their budget. `width` is that of
+    the lines of the table.
     """
     assert report.run is not None
     program, where = run_lines(report.run)
@@ -100,7 +105,7 @@ def summary_lines(
     lines = [title, f"  {where}"]
     if rows:
         lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
-    facts = _facts(report, rows, torch)
+    facts = _facts(report, rows, torch, waits=waits)
     if store is not None and store.startswith("lock:"):
         facts.append(("locked to", f"{store.removeprefix('lock:')}: nothing is measured or kept"))
     elif store is not None and not written:
@@ -114,7 +119,7 @@ def summary_lines(
 
 
 def _facts(
-    report: Report, rows: Sequence[Row], torch: TorchSummary | None
+    report: Report, rows: Sequence[Row], torch: TorchSummary | None, *, waits: bool
 ) -> list[tuple[str, str]]:
     total, run = net(report), report.run
     assert run is not None
@@ -133,7 +138,8 @@ def _facts(
         facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
     unsettled = sum(row.chosen is None for row in rows)
     if unsettled:
-        facts.append(("unsettled", f"{plural(unsettled, 'row')}: few calls so far"))
+        why = "few calls so far, and trials that waited for their budget" if waits else None
+        facts.append(("unsettled", f"{plural(unsettled, 'row')}: {why or 'few calls so far'}"))
     drifted = sum(bool(one.history) for selector in report.selectors for one in selector.problems)
     if drifted:
         facts.append(

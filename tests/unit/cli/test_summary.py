@@ -97,6 +97,14 @@ def test_saved_tuning_and_net_agree() -> None:
     assert "what this saves is not counted" in fact(lines, "memory")
 
 
+def test_an_unsettled_row_tells_if_trials_waited_for_their_budget() -> None:
+    rows = tuple(AlternativeReport(name, "measured", 1.0, None, 1) for name in "ab")
+    report = ended(ProblemReport("a layer", None, None, rows))
+    for waits, told in ((False, ""), (True, ", and trials that waited for their budget")):
+        lines = summary_lines(report, None, None, waits=waits)
+        assert fact(lines, "unsettled") == f"1 row: few calls so far{told}"
+
+
 def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None:
     rows = (AlternativeReport("\x1b[31mred", "chosen", 1.0),)
     red = ProblemReport("n", "\x1b[31mred", "measured", rows)

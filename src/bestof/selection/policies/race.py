@@ -9,7 +9,7 @@ from operator import truediv
 
 from bestof.selection.policies.argument import check_count, check_names, check_number, check_pairs
 from bestof.selection.policies.bound import margins, spare
-from bestof.selection.policies.spread import spread
+from bestof.selection.policies.spread import is_busy, least
 
 # The traces and figures below are those of `benchmarks/policies.py`.
 #
@@ -46,11 +46,6 @@ BEYOND_DRIFT = 2.0
 # From this many rounds on, medians within ALIKE are a near-tie. Selectors around this one need to
 # know this: whichever alternative wins, their own times change by less than ALIKE.
 _TIE_SHOWS = 5
-
-# Times that spread by more than this share of their median are those of a busy machine. Beside a
-# neighbour that makes calls late in every other second, two simulated races of 8 rounds decided
-# differently in 18 % of cases by medians, and in 5 % by least times (`benchmarks/flips.py`).
-_BUSY = 0.1
 
 _SHORT = 8  # rounds of a short race, which verifies a decision
 
@@ -247,12 +242,10 @@ class RaceSearch:
             self._winner = first
         elif rounds == policy.max_trials:
             close = 1.0 + policy.tie / 2
-            if rounds >= _SHORT and all(
-                spread(ranked[one]) > _BUSY * ranked[one][half] for one in left
-            ):
-                least = {position: sum(ranked[position][:2]) for position in left}
-                bound = close * min(least.values())
-                self._winner = next(position for position in left if least[position] <= bound)
+            if is_busy(ranked[position] for position in left):
+                lows = {position: least(ranked[position]) for position in left}
+                bound = close * min(lows.values())
+                self._winner = next(position for position in left if lows[position] <= bound)
                 return
             self._winner = next(
                 position
