@@ -88,6 +88,7 @@ print(torch.conv2d(torch.ones(2, 3, 20, 20), torch.ones(8, 3, 3, 3)).sum().item(
 model, images = torch.nn.Conv2d(3, 8, 3).eval(), torch.ones(1, 3, 9, 9)
 print(bt.summary().trials, told(bt.optimize, model, images))
 print(told(lambda: bt.optimize(model, images, memory=1)))
+print(told(lambda: bt.optimize(model, images, engines=["openvino"])))
 """
 
 
@@ -109,6 +110,7 @@ def test_a_lock_of_another_pytorch_is_refused_before_anything_is_changed(tmp_pat
     assert block == "config: kernel.locked: a lock holds for the whole process; pass it to enable()"
     assert re.search(r"other.lock: 0 of its \d+ records of PyTorch's operations fit", refused)
     assert refused.endswith("False")
-    _, taken, result, settled, memory = lines("cnn.lock")
+    _, taken, result, settled, memory, engines = lines("cnn.lock")
     assert (taken, result, settled) == ("None True", "139968.0", "0 None")
     assert memory.startswith("optimize: memory: algorithms are weighed by their measured times")
+    assert engines.endswith("a locked run measures nothing; leave engines out")
