@@ -18,6 +18,11 @@ os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what 
 os.environ.pop("BESTOF_FORCE", None)
 os.environ["BESTOF_BUDGET"] = "off"  # tests count trials; those of budgets switch it on
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Threads that spin while they wait take the processor of other tests. With two processes of tests
+# on two processors, kernels on two threads took 8 times the processor time, and NumPy's float64
+# references 13 times. Both are read when the libraries are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as narrow
 
 # A shell lets what it runs in the background ignore interrupts, and child processes inherit that.
