@@ -7,11 +7,12 @@ have_tools() {
 }
 
 # install_tools PACKAGE...: tries to install Debian packages if this user may; silent if it fails.
+# One script after another does.
 install_tools() {
   [ "$(id -u)" = 0 ] && have_tools apt-get || return 0
-  { timeout 60 apt-get update &&
+  { flock 9 && timeout 60 apt-get update &&
     DEBIAN_FRONTEND=noninteractive timeout 120 \
-      apt-get install -y --no-install-recommends "$@"; } >/dev/null 2>&1 || true
+      apt-get install -y --no-install-recommends "$@"; } >/dev/null 2>&1 9<native/fuzz/tool.sh || true
 }
 
 # skip TEXT: ends the script, visibly, without failing.
