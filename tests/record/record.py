@@ -6,8 +6,8 @@
 For each problem that eager calls and plans meet, a record has the name of the selector, the
 canonical text of the problem, and the names of the alternatives that apply, in their order. For
 each call it has sizes, strides and dtypes of the results. If all of it is the same, a store of the
-commit before gives no trials after it. Records of two instruction sets, or of two releases of
-PyTorch, are not compared.
+commit before gives no trials after it. The clock changes nothing of it. Records of two instruction
+sets, or of two releases of PyTorch, are not compared.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from random import Random
 from typing import Any
 
 os.environ["BESTOF_STORE"] = "off"
+# A layer meets the problems of its passes in trials. Within a budget, a loaded machine makes fewer.
+os.environ["BESTOF_BUDGET"] = "off"
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # its threads leave the processor to others
 
 import torch
 from torch import Tensor, nn
