@@ -1,6 +1,6 @@
 """Measure on this machine what the papers behind bestof compare, by bestof's own commands.
 
-python benchmarks/results.py                    everything, into build/results: about 75 minutes
+python benchmarks/results.py                    everything, into build/results: about 86 minutes
 python benchmarks/results.py bestof-cifar       one of them
 python benchmarks/results.py --quick            narrow networks, a few minutes: tries the commands
 
@@ -22,7 +22,7 @@ from time import monotonic
 
 from bestof.distribution import VERSION
 from bestof.profile.peak import measure_peak
-from bestof.profile.recording.recorder import processor_name
+from bestof.selection.identity.host import machine
 from bestof.whole_file import write_whole
 
 HERE = Path(__file__).parent
@@ -35,6 +35,8 @@ LAYERS = (
     *("i192x13x13,k384x3x3,b16,p1", "i64x112x112,k128x3x3,b4,p1"),
     *("i256x14x14,k256x3x3,b16,p1", "i64x56x56,k64x1x1,b16"),
 )
+
+_FAILED = "It ended with status"  # the last line of the output of a command that failed
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,14 @@ _RANKS = "--batch 32 examples/train_ranks.py --width 16 --batch {{batch}} --step
 RESULTS = (
     Result(
         "bestof-cifar",
-        11,
-        "BestOf: VGG16 on images of CIFAR-10, training. One algorithm for all layers, PyTorch, "
-        "and the choice; by threads, and over the first steps.",
+        19,
+        "BestOf: VGG16 and ResNet34 on images of CIFAR-10, training. One algorithm for all "
+        "layers, PyTorch, and the choice; by threads, and over the first steps.",
         (
             _models(
                 "bestof-cifar",
-                "vgg16-cifar",
-                "--train --batch 32 --threads 1,2 --steps 40 --rounds 5",
+                "vgg16-cifar resnet34",
+                "--size 32 --train --batch 32 --threads 1,2 --steps 40 --rounds 5",
             ),
         ),
     ),
@@ -107,13 +109,14 @@ RESULTS = (
     ),
     Result(
         "bestof-inference",
-        14,
+        17,
         "BestOf: the same networks in inference, one image and eight.",
         (
+            _models("bestof-inference", "vgg16 resnet34", "--batch 1,8 --rounds 5 --settle 60"),
             _models(
-                "bestof-inference",
-                "vgg16-cifar vgg16 resnet34",
-                "--batch 1,8 --rounds 5 --settle 60",
+                "cifar-inference",
+                "vgg16-cifar resnet34",
+                "--size 32 --batch 1,8 --rounds 5 --settle 60",
             ),
         ),
     ),
@@ -162,8 +165,8 @@ def version() -> str:
     found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     peak = measure_peak()
     return (
-        f"Commit {found.stdout.strip() or 'unknown'}, {datetime.date.today()}, {processor_name()}, "
-        f"{os.cpu_count()} processors, peak {peak.flops / 1e9:.0f} GFLOP/s."
+        f"Commit {found.stdout.strip() or 'unknown'}, {datetime.date.today()}, {machine()}, "
+        f"peak {peak.flops / 1e9:.0f} GFLOP/s."
     )
 
 
@@ -184,48 +187,53 @@ def shown_command(step: Step, folder: Path, *, quick: bool) -> str:
 
 
 def is_measured(step: Step, output: Path, folder: Path, *, quick: bool) -> bool:
-    """Return whether the output of this very command is there."""
+    """Return whether the output of this very command is there, and the command succeeded."""
     if not output.exists():
         return False
     lines = output.read_text(encoding="utf-8").splitlines()
-    return shown_command(step, folder, quick=quick) in lines
+    failed = lines[-1].startswith(_FAILED)
+    return shown_command(step, folder, quick=quick) in lines and not failed
 
 
 def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
-    """Run one command, show and keep what it prints, and return its exit status."""
+    """Run one command, show and keep what it prints, and return its exit status.
+
+    What a failed command printed is kept, too, and says so. The next run tries it again.
+    """
     shown = shown_command(step, folder, quick=quick)
     print(shown, flush=True)
     began = monotonic()
     lines = [f"{version()}\n", f"{shown}\n"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "bestof", *step.words(folder, quick=quick)],
         cwd=ROOT,
         env={**os.environ, "BESTOF_STORE": "off", "NO_COLOR": "1", "COLUMNS": "100"},
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line)
-    status = process.wait()
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    status = process.returncode
     took = f"It took {(monotonic() - began) / 60:.1f} minutes."
-    print(took, flush=True)
-    if status == 0:
-        write_whole(output, "".join([*lines, f"{took}\n"]))
+    last = took if status == 0 else f"{_FAILED} {status}. {took}"
+    print(last, flush=True)
+    write_whole(output, "".join([*lines, f"{last}\n"]))
     return status
 
 
-def measure(result: Result, folder: Path, *, quick: bool) -> str | None:
-    """Measure what is missing of a result. Return what failed, None if nothing did."""
+def measure(result: Result, folder: Path, *, quick: bool) -> list[str]:
+    """Measure what is missing of a result. Return what failed."""
+    failed = []
     for number, step in enumerate(result.steps):
         output = folder / f"{result.name}-{number}.txt"
         if is_measured(step, output, folder, quick=quick):
             continue
         status = run(step, output, folder, quick=quick)
         if status != 0:
-            return f"{result.name}: command {number + 1} ended with status {status}"
-    return None
+            failed.append(f"{result.name}: command {number + 1} ended with status {status}")
+    return failed
 
 
 def page(folder: Path, *, quick: bool) -> str:
@@ -265,8 +273,7 @@ def main() -> int:
     for number, result in enumerate(wanted, 1):
         about = "" if options.quick else f", about {result.minutes} minutes"
         print(f"\n[{number}/{len(wanted)}{about}] {result.shows}", flush=True)
-        fault = measure(result, folder, quick=options.quick)
-        failed += [] if fault is None else [fault]
+        failed += measure(result, folder, quick=options.quick)
         text = page(folder, quick=options.quick)
         write_whole(folder / "index.md", text)
     print(f"{folder / 'index.md'} shows all of it")

@@ -32,7 +32,7 @@ def test_the_models_are_compared_with_every_static_choice(
     steps = [step for one in results.RESULTS for step in one.steps]
     words = [step.words(tmp_path, quick=quick) for step in steps]
     compared = [one for one in words if one[:2] == ["bench", "model"]]
-    assert len(compared) == 3
+    assert len(compared) == 4
     for one in compared:
         options = make_parser().parse_args(one[2:])
         bench_model._check_combination(make_parser(), options)
@@ -56,6 +56,17 @@ def test_another_command_is_measured_again(results: ModuleType, tmp_path: Path) 
     output.write_text("Commit 0a1b2c3d.\n$ bestof tune a.json\nmeasured\n", encoding="utf-8")
     assert results.is_measured(step, output, tmp_path, quick=False)
     assert not results.is_measured(step, output, tmp_path, quick=True)
+
+
+def test_a_failed_command_is_shown_and_tried_again(results: ModuleType, tmp_path: Path) -> None:
+    wrong, right = (results.Step(one, one) for one in ("completion cmd", "completion bash"))
+    both = results.Result("paddle", 1, "what it shows", (wrong, right))
+    failed = results.measure(both, tmp_path, quick=True)
+    assert failed == ["paddle: command 1 ended with status 2"]
+    assert not results.is_measured(wrong, tmp_path / "paddle-0.txt", tmp_path, quick=True)
+    assert results.is_measured(right, tmp_path / "paddle-1.txt", tmp_path, quick=True)
+    page = results.page(tmp_path, quick=True)
+    assert page.index("It ended with status 2.") < page.index("$ bestof completion bash")
 
 
 def test_static_choices_are_measured_where_they_are_asked_for() -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bestof.cli.options import add_json, add_rows, parser_of
-from bestof.cli.profile_picture import draw_comparison, need_matplotlib
+from bestof.cli.profile_picture import draw_comparison, machine_of, need_matplotlib
 from bestof.cli.profile_suspects import suspect_lines
 from bestof.cli.profile_tables import key_cell
 from bestof.errors import InvalidArgument
@@ -48,7 +48,8 @@ def call(argv: Sequence[str]) -> int:
         # By the files: both profiles may be of one program.
         paths = (options.first, options.second)
         titles = [f"{name}: {Path(one).stem}" for name, one in zip("AB", paths, strict=True)]
-        draw_comparison(titles, steadies, scales, per, options.picture)
+        machines = [machine_of(one) for one in profiles]
+        draw_comparison(titles, machines, steadies, scales, per, options.picture)
     if options.json:
         print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))
         return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
+from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 from bestof.profile.steady import Steady, steady_of
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
@@ -38,17 +39,31 @@ def draw_profile(profile: Profile, path: str) -> None:
     ]
     coverage = "" if steady.coverage is None else f", coverage {steady.coverage:.1%}"
     title = f"{Path(profile.title).name}: {steady.wall * 1e3:,.0f} ms a step{coverage}"
-    draw_stacked_bars(panels, title, Path(path))
+    draw_stacked_bars(panels, f"{title}\n{machine_of(profile)}", Path(path))
+
+
+def machine_of(profile: Profile, peak: Peak | None = None) -> str:
+    """Return the processor of a profile, its threads and the peak, as far as they are known."""
+    peak = peak or profile.peak
+    threads = profile.host.get("threads")
+    return ", ".join(
+        (
+            profile.host.get("processor") or "processor not noted",
+            *([f"threads: {threads}"] if threads else []),
+            *([f"peak {peak.flops / 1e9:.0f} GFLOP/s"] if peak else []),
+        )
+    )
 
 
 def draw_comparison(
     titles: Sequence[str],
+    machines: Sequence[str],
     steadies: Sequence[Steady],
     scales: Sequence[float],
     per: str,
     path: str,
 ) -> None:
-    """Draw a bar for each profile and phase, stacked by primitive."""
+    """Draw a bar for each profile and phase, stacked by primitive, below the machines' names."""
     bars = []
     for title, steady, scale in zip(titles, steadies, scales, strict=True):
         whole: dict[str, float] = {}
@@ -58,7 +73,8 @@ def draw_comparison(
             _add(phases.setdefault(span.phase, {}), span, scale)
         bars.append(Bar(title, whole))
         bars += [Bar(f"{title[:1]} {name}", parts) for name, parts in phases.items()]
-    draw_stacked_bars([bars], "where the time goes", Path(path), unit=f"ms a {per}")
+    title = "\n".join(["where the time goes", *dict.fromkeys(machines)])
+    draw_stacked_bars([bars], title, Path(path), unit=f"ms a {per}")
 
 
 def need_matplotlib(path: str | None) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 from bestof.cli.compare import read_either
 from bestof.cli.options import add_json, add_number, add_rows, parser_of
-from bestof.cli.profile_picture import need_matplotlib
+from bestof.cli.profile_picture import machine_of, need_matplotlib
 from bestof.cli.profile_tables import OTHERS, peak_lines
 from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
@@ -30,6 +28,7 @@ from bestof.profile.projection.projection import (
 )
 from bestof.profile.steady import steady_of
 from bestof.profile.verbose.line import Line
+from bestof.progress import progress_bar
 from bestof.view.columns import columns
 
 _EPILOG = """\
@@ -62,9 +61,10 @@ def call(argv: Sequence[str]) -> int:
     need_matplotlib(options.picture)
     kept = Kept.at(options.resume)
     peak = measure_peak()
-    done = project(steady, threads, peak, options.seconds, kept, _progress())
+    with progress_bar() as progress:
+        done = project(steady, threads, peak, options.seconds, kept, progress)
     if options.picture is not None:
-        draw_projection(profile.title, done, options.picture)
+        draw_projection(profile.title, machine_of(profile, peak), done, options.picture)
     if options.json:
         print(json.dumps(_content(done, peak), indent=2))
     else:
@@ -103,26 +103,6 @@ def make_parser() -> argparse.ArgumentParser:
 def _threads_of(profile: Profile) -> int:
     text = profile.host.get("threads", "")
     return int(text) if text.isdecimal() else len(os.sched_getaffinity(0))
-
-
-def _progress() -> Callable[[int, int, str], None]:
-    """Return a function that shows the progress on the standard error: by tqdm on a terminal."""
-    if not sys.stderr.isatty():
-        return lambda _done, _all, _what: None
-    if find_spec("tqdm") is None:
-        return lambda done, all_, what: print(f"{done}/{all_} {what}", file=sys.stderr, flush=True)
-    from tqdm import tqdm  # noqa: PLC0415  optional
-
-    bar = tqdm(unit="problem", leave=False)
-
-    def tell(done: int, all_: int, what: str) -> None:
-        bar.total = all_
-        bar.set_description(what[:50])
-        bar.update(done - bar.n)
-        if done == all_:
-            bar.close()
-
-    return tell
 
 
 def _benchdnn(problems: Sequence[tuple[Problem, Line]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from bestof.view.stacked_bars import Bar, draw_stacked_bars
 _REST = "(not replayed)"
 
 
-def draw_projection(title: str, done: Projection, path: str) -> None:
+def draw_projection(title: str, machine: str, done: Projection, path: str) -> None:
     """Draw the observed time and each ceiling, hot and cold, stacked by primitive and direction.
 
     Each bar is a whole step: ceilings do not replay the same parts of it.
@@ -33,7 +33,7 @@ def draw_projection(title: str, done: Projection, path: str) -> None:
                     parts[_name(one)] = parts.get(_name(one), 0.0) + least
             parts[_REST] = done.wall - done.replayed(ceiling)
             bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
-    text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed"
+    text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed\n{machine}"
     draw_stacked_bars([bars], text, Path(path))
 
 

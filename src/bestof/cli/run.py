@@ -28,7 +28,7 @@ from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.summary import summary_of
 from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument
-from bestof.selection.identity.host import host
+from bestof.selection.identity.host import machine
 from bestof.selection.reports.merged import merged
 from bestof.selection.reports.report import Run
 from bestof.selection.reports.window_text import window_text
@@ -138,11 +138,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _processor() -> str:
-    parts = host().split("; ")
-    return f"{parts[0]}, {parts[2]}" if len(parts) > 2 else parts[0]
-
-
 def _versions() -> tuple[str, ...]:
     torch = sys.modules.get("torch")
     own = (f"bestof {VERSION}", f"Python {platform.python_version()}")
@@ -220,7 +215,7 @@ class _TunedRun:
         seconds = perf_counter() - self.began
         steps, start = course(self.began), time() - seconds
         name = f"{self.name}{self.tree.many()}"
-        run = Run(name, seconds, start, _processor(), _versions(), steps)
+        run = Run(name, seconds, start, machine(), _versions(), steps)
         report = selection.report_all()
         if self.tree.reports:
             report = merged([report, *self.tree.reports])

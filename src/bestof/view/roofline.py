@@ -73,7 +73,8 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
     figure.supxlabel(
         "FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10
     )
-    grid[0].legend(loc="lower right", fontsize=8)
+    handles, names = grid[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8)
     save_figure(figure, path)
 
 

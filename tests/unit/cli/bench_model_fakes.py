@@ -61,7 +61,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, list[str], Effort,
     ) -> ModelTimes:
         calls.append((job, [peer.name for peer in peers], effort, layers))
         progress("ncnn: prepares", 1, 3)
-        return ModelTimes(job, "eager", (EAGER, NCNN, ENABLE), LAYERS if layers else ())
+        found = LAYERS if layers else ()
+        return ModelTimes(job, "eager", (EAGER, NCNN, ENABLE), found, "a processor, 2 cpus")
 
     monkeypatch.setattr(bench_model, "measure_model", measure)
     monkeypatch.setattr(bench_model.os, "sched_getaffinity", lambda pid: {0, 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bestof.bench.convolution import measure as measuring
 from bestof.bench.convolution.peers.table import ConvolutionPeer, peer_named
 from bestof.cli import bench_conv
 from bestof.errors import BenchError, InvalidArgument
+from bestof.selection.identity.host import machine
 from bestof.torch.ops.onednn import has_bfloat16
 
 ABSENT = ConvolutionPeer("absent_peer", "absent_peer", "absent", "#000000", ("absent_peer",))
@@ -90,6 +92,7 @@ def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = path.read_text(encoding="utf-8")
     for text in ("multiply-add", "copy", "1x1 1-", "bestof, the fastest algorithm"):
         assert f"<!-- {text}" in drawn
+    assert re.search(rf"<!-- {re.escape(machine())}, peak \d+ GFLOP/s", drawn)
 
 
 def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,12 +172,17 @@ def test_csv(asked: list[Any], tmp_path: Path) -> None:
 
 def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
-    file = tmp_path / "models.png"
-    arguments = ["vgg16", "--train", "--layers", "--threads", "1,2", "--png", str(file)]
-    assert main(["bench", "model", *arguments]) == 0
+    arguments = ["vgg16", "--train", "--layers", "--threads", "1,2", "--png"]
+    assert main(["bench", "model", *arguments, str(tmp_path / "models.svg")]) == 0
+    drawn = {one.stem: one.read_text(encoding="utf-8") for one in tmp_path.iterdir()}
     names = {"models", "models-steps", "models-threads", "models-layers-vgg16-training-b1"}
-    assert {one.stem for one in tmp_path.iterdir()} == names
-    assert all(one.read_bytes().startswith(b"\x89PNG") for one in tmp_path.iterdir())
+    assert drawn.keys() == names
+    for name, text in drawn.items():
+        assert "<!-- a processor, 2 cpus -->" in text, name
+        # One name a peer in all pictures, and the layers have none of peers.
+        assert ("<!-- bestof enable -->" in text) == ("layers" not in name), name
+    assert main(["bench", "model", "vgg16", "--png", str(tmp_path / "one.png")]) == 0
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_impossible_picture_is_refused_before_measuring(

@@ -48,7 +48,7 @@ def test_each_bar_is_a_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
         (problem("convolution", 6.0, ("same", 6.0), ("bestof", 2.0)),),
         {"norm": 2.0, "line": 0.0},
     )
-    projection_picture.draw_projection("train.py", done, "picture.png")
+    projection_picture.draw_projection("train.py", "a processor", done, "picture.png")
     bars = {bar.label: bar.parts for bar in drawn}
     assert bars["observed"] == {"norm": 2.0, "(not replayed)": 8.0}
     assert bars["as logged, alone, hot"] == {"norm": 1.0, "(not replayed)": 8.0}

@@ -16,6 +16,7 @@ from bestof.bench.convolution.result import LayerTimes, Time
 from bestof.bench.convolution.side import Side
 from bestof.bench.quartiles import Quartiles
 from bestof.errors import BenchError, WrongResult
+from bestof.selection.identity.host import machine
 
 _OURS = (MACHINE.name, NATIVE.name)
 
@@ -207,6 +208,7 @@ def _layer_times(
         ),
         failed,
         case.dtype,
+        machine(),
     )
 
 

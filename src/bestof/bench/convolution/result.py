@@ -35,7 +35,7 @@ class LayerTimes:
 
     `flops` and `bytes` are those of `Case`. `peak` and `bandwidth` are what multiply-adds and a
     copy reached in the best of these rounds: FLOP/s, and bytes read plus written a second. `failed`
-    says why a side has no time.
+    says why a side has no time. `machine` names the processor; empty in old files.
     """
 
     layer: str
@@ -50,6 +50,7 @@ class LayerTimes:
     times: tuple[Time, ...]
     failed: dict[str, str]
     dtype: str = "float32"  # as `Case` has it
+    machine: str = ""
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> LayerTimes:

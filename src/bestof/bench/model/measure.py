@@ -21,6 +21,7 @@ from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.bench.neighbours import busy
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
+from bestof.selection.identity.host import machine
 from bestof.torch.engines.tolerance import OVER_AUTOCAST, RELAXED
 from bestof.worker.process import WorkerProcess
 
@@ -134,6 +135,7 @@ def measure_model(
         None if best is None else best.peer.name,
         tuple(_time(one, best) for one in wanted),
         found,
+        machine(),
     )
 
 

@@ -69,6 +69,7 @@ def times_from_dict(content: Any) -> ModelTimes:
                 for peer in content["peers"]
             ),
             tuple(LayerTimes(**layer) for layer in content["layers"]),
+            content.get("machine", ""),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidArgument(

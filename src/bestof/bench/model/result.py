@@ -57,12 +57,16 @@ class PeerTime:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """One job by every peer. `best` is the fastest peer other than bestof."""
+    """One job by every peer.
+
+    `best` is the fastest peer other than bestof. `machine` names the processor; empty in old files.
+    """
 
     job: Job
     best: str | None
     peers: tuple[PeerTime, ...]
     layers: tuple[LayerTimes, ...] = ()
+    machine: str = ""
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether each of these peers was measured, or has a reason why not."""

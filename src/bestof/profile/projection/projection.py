@@ -31,6 +31,7 @@ from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Disturbance, Times, Watch, times_of
 from bestof.profile.verbose.line import Line
+from bestof.progress import Progress
 
 # The share of a problem's time for the replay of the logged call. The other ways share the rest.
 _SAME = 0.25
@@ -241,13 +242,13 @@ def project(
     peak: Peak | None,
     seconds: float,
     kept: Kept,
-    tell: Callable[[int, int, str], None] = lambda _done, _all, _what: None,
+    tell: Progress = lambda _text, _step, _steps: None,
 ) -> Projection:
     """Replay the problems of a step with its number of threads, for about `seconds` in all.
 
     If time runs out, the remaining problems are not replayed, and counted as such. A later run with
-    the same `kept` continues. `tell` is called with the number of finished problems, the number of
-    all, and the next one.
+    the same `kept` continues. `tell` is called with the next problem, the number of finished
+    ones, and the number of all.
     """
     found: list[tuple[Problem, _Replayed | None]] = [
         *problems_of(steady, threads, peak),
@@ -264,7 +265,7 @@ def project(
     done = []
     try:
         for number, (problem, line) in enumerate(found):
-            tell(number, len(found), f"{problem.primitive} {problem.problem}")
+            tell(f"{problem.primitive} {problem.problem}", number, len(found))
             if line is None:
                 done.append(problem)
                 continue
@@ -288,7 +289,7 @@ def project(
             done.append(_with(problem, tuple(measured), ""))
     finally:
         torch.set_num_threads(before)
-    tell(len(found), len(found), "")
+    tell("", len(found), len(found))
     convolutions = tuple(one for one in done if one.key in whole and one.measured)
     problems = tuple(one for one in done if one.key not in whole)
     outside = _outside(steady, threads, convolutions)

@@ -46,6 +46,12 @@ def host() -> str:
     return os.environ.get("BESTOF_HOST") or _measured()
 
 
+def machine() -> str:
+    """Return the processor and the number of its CPUs, as readers of results need them."""
+    parts = host().split("; ")
+    return f"{parts[0]}, {parts[2]}" if len(parts) > 2 else parts[0]
+
+
 @cache
 def _measured() -> str:
     try:

@@ -109,6 +109,7 @@ def draw_peers(results: Sequence[LayerTimes], titles: Mapping[str, str], path: P
     first = results[0]
     title = (
         f"Convolutions, {first.direction}, batch {first.batch}, "
-        f"{plural(first.threads, 'thread')}, {first.dtype}"
+        f"{plural(first.threads, 'thread')}, {first.dtype}\n"
+        f"{first.machine or 'processor not noted'}, peak {peak / 1e9:.0f} GFLOP/s"
     )
     draw_roofline(points, Roof(peak, bandwidth, (("Winograd F(4)", 4.0),)), title, path)

@@ -59,12 +59,19 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     files = []
     for suffix, picture in pictures:
         target = file.with_name(f"{file.stem}{suffix}{file.suffix}")
+        _name_machine(picture, results)
         try:
             save_figure(picture, target, dpi=160, bbox_inches="tight")
         except ValueError as error:
             raise InvalidArgument(f"{target}: {error}") from error
         files.append(target)
     return tuple(files)
+
+
+def _name_machine(picture: Any, results: Sequence[ModelTimes]) -> None:
+    """Write below a picture on which processors its results were measured."""
+    machines = dict.fromkeys(one.machine or "processor not noted" for one in results)
+    picture.text(0.5, 0.0, "; ".join(machines), ha="center", va="top", fontsize=8)
 
 
 def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
@@ -75,7 +82,7 @@ def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
     for axes, row in zip(picture.subplots(len(rows), squeeze=False)[:, 0], rows, strict=True):
         for group, one in enumerate(row):
             _group_of_bars(axes, group, one, names)
-        axes.axhline(1.0, color="#444444", linewidth=0.6)
+        axes.axhline(1.0, color="#444444", linewidth=0.6, zorder=1)
         axes.set_xticks(range(len(row)), [_title(one) for one in row], fontsize=9)
         axes.set_xlim(-0.5, _GROUPS - 0.5 if len(rows) > 1 else max(1, len(row)) - 0.5)
         axes.margins(y=0.16)
@@ -87,18 +94,19 @@ def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
 
 def _group_of_bars(axes: Any, group: int, one: ModelTimes, names: Sequence[str]) -> None:
     """Draw the bars of the peers that have a time, side by side, each with its number."""
-    base = _seconds(one, "eager")
-    ratios = {name: base / seconds for name in names if base and (seconds := _seconds(one, name))}
+    base = _ratio(one, "eager")
+    ratios = {name: ratio / base for name in names if base and (ratio := _ratio(one, name))}
     width = 0.84 / max(1, len(names))
     for number, (name, ratio) in enumerate(ratios.items()):
         left = group + (number - (len(ratios) - 1) / 2) * width
-        axes.bar(left, ratio, width * 0.92, color=_COLOURS[name])
-        axes.text(left, ratio, f"{ratio:.1f}", ha="center", va="bottom", fontsize=7)
+        bar = axes.bar(left, ratio, width * 0.92, color=_COLOURS[name], zorder=2)
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}  # hides the line at 1
+        axes.bar_label(bar, fmt="%.1f", padding=2, fontsize=7, bbox=paper)
 
 
 def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
     """Draw lines: images a second, step by step from the first."""
-    picture = figure(figsize=(7.5, 3.2 * len(results)))
+    picture = figure(figsize=(_WIDTH, 3.2 * len(results)))
     all_axes = picture.subplots(len(results), squeeze=False)
     for one, axes in zip(results, all_axes[:, 0], strict=True):
         for peer in one.peers:
@@ -108,16 +116,15 @@ def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
                     range(1, len(rates) + 1),
                     rates,
                     color=_COLOURS[peer.name],
-                    label=peer.label,
                     linewidth=1.2,
                 )
         axes.set_title(_title(one).replace("\n", ", "), fontsize=9)
         axes.set_xlabel("step")
         axes.set_ylabel("images a second")
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=7)
     picture.tight_layout()
+    drawn = {peer.name for one in results for peer in one.peers if peer.first_seconds}
+    _finish(picture, [name for name in _COLOURS if name in drawn], _labels(results))
     return picture
 
 
@@ -126,7 +133,7 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
     panels: dict[tuple[str, int, bool], list[ModelTimes]] = {}
     for one in results:
         panels.setdefault((one.job.model, one.job.batch, one.job.train), []).append(one)
-    picture = figure(figsize=(4.0 * len(panels), 3.6))
+    picture = figure(figsize=(max(_WIDTH, 4.0 * len(panels)), 3.6))
     all_axes = picture.subplots(1, len(panels), squeeze=False)
     for (model, batch, train), axes in zip(panels, all_axes[0], strict=True):
         runs = sorted(panels[model, batch, train], key=lambda one: one.job.threads)
@@ -137,17 +144,15 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
                 if (seconds := _seconds(one, name))
             ]
             if points:
-                axes.plot(
-                    *zip(*points, strict=True), marker="o", markersize=3, color=colour, label=name
-                )
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colour)
         axes.set_title(f"{model}, {'training, ' if train else ''}batch {batch}", fontsize=9)
         axes.set_xticks([one.job.threads for one in runs])
         axes.set_xlabel("threads")
         axes.set_ylabel("images a second")
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-    all_axes[0][-1].legend(frameon=False, fontsize=7)
     picture.tight_layout()
+    names = [name for name in _COLOURS if any(_seconds(one, name) for one in results)]
+    _finish(picture, names, _labels(results))
     return picture
 
 
@@ -242,6 +247,11 @@ def _peer(one: ModelTimes, name: str) -> PeerTime | None:
 def _seconds(one: ModelTimes, name: str) -> float | None:
     peer = _peer(one, name)
     return None if peer is None else peer.seconds
+
+
+def _ratio(one: ModelTimes, name: str) -> float | None:
+    peer = _peer(one, name)
+    return None if peer is None else peer.ratio
 
 
 def _title(one: ModelTimes) -> str:

@@ -158,7 +158,7 @@ PEERS = (
     ),
     _static("static-im2row", "im2row", "im2row + GEMM", "#7f8c5a"),
     _static("static-im2col", "im2col", "im2col + GEMM", "#a3b07a"),
-    _static("static-convgemm", "native convgemm", "ConvGEMM", "#57794f"),
+    _static("static-convgemm", "native convgemm", "ConvGEMM", "#1f9e89"),
     _static("static-direct", "native direct", "direct", "#8d6e63"),
     _static("static-winograd2", "native winograd2", "Winograd F(2)", "#b39ddb"),
     _static("static-winograd4", "native winograd4", "Winograd F(4)", "#7e57c2"),
