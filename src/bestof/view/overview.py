@@ -22,6 +22,8 @@ _FOOTNOTES = 4  # remarks below the table; `--all` shows the others
 _NAME = "layer or problem"
 _NUMBERS = ("calls", "before", "after", "gain", "saved", "")
 _END = re.compile(r"( \+\d+)?( \([^()]*\))?$")  # of a name, see `names_of`
+_USUAL = re.compile(r",(s1|p0|d1|g1)\b")
+_THREADS = re.compile(r" threads=\d+")
 _NARROWEST = 16  # columns of a name
 
 
@@ -108,9 +110,10 @@ def _marks(row: Row, notes: dict[str, int]) -> str:
 
 def _cut_name(name: str, width: int) -> str:
     """Return the name, shortened before the number of like modules and the selector, if these
-    leave room. Of a pass of a convolution, its own name tells enough."""
+    leave room. Of a pass of a convolution, its own name tells enough. Its notation goes without
+    the usual stride, padding, dilation and groups."""
     if len(name) > width:
-        name = name.replace("(convolution ", "(", 1)
+        name = _USUAL.sub("", name.replace("(convolution ", "(", 1))
     end = _END.search(name)
     ending = "" if end is None or len(end[0]) > width // 2 else end[0]
     return cut(name[: len(name) - len(ending)], width - len(ending)) + ending
@@ -122,10 +125,16 @@ def names_of(rows: Sequence[Row]) -> list[str]:
     If rows share a module, the selector tells them apart, then the words of the problem in which
     they differ, such as the batch, or else the whole problem.
     """
-    places = [_places(row.places) or " ".join(row.key) for row in rows]
-    names = places
+    keys = [" ".join(row.key) for row in rows]
+    if len({one for key in keys for one in _THREADS.findall(key)}) == 1:
+        keys = [_THREADS.sub("", key) for key in keys]
+    places = [_places(row.places) or key for row, key in zip(rows, keys, strict=True)]
+    met = Counter(module for row in rows for module in row.places)
+    names = [
+        f"{place} ({row.key[0]})" if any(met[module] > 1 for module in row.places) else place
+        for place, row in zip(places, rows, strict=True)
+    ]
     for details in (
-        [row.key[0] for row in rows],
         _differences(places, rows),
         [row.key[1] for row in rows],
     ):

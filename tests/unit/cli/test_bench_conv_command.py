@@ -33,7 +33,10 @@ def test_tables(
     assert all(
         "1.00x" in line for line in lines if line.removeprefix("*").split()[:2] == ["as", "is"]
     )
-    assert any(line.startswith("not applicable: ") and "fft" in line for line in lines)
+    counts = [line for line in lines if line.startswith("not applicable: ")]
+    assert len(counts) == 6
+    assert all(re.search(r": \d+ others, named by --json$", line) for line in counts)
+    assert not any("fft" in line for line in counts)
     last = lines.index("what to choose, and how many times faster it is than PyTorch's own kernel")
     assert [line.split(" ")[0] for line in lines[last + 2 :]] == [
         "i3x8x8,k4x3x3,b2,s2,p0,d1,g1",

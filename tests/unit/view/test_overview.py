@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bestof import view
-from bestof.selection.reports.overview import net, overview
+from bestof.selection.reports.overview import Row, net, overview
 from bestof.selection.reports.report import (
     AlternativeReport,
     Moment,
@@ -206,6 +206,37 @@ def test_rows_that_share_a_module_are_told_apart() -> None:
         )
     )
     assert names_of(rows) == ["attention (product)", "attention (softmax)"]
+
+
+def test_rows_of_overlapping_modules_are_told_apart() -> None:
+    passes = ("convolution forward", ("a", "b")), ("convolution input gradient", ("b",))
+    rows = [
+        Row((selector, "i3"), places, None, (), None, None, 0, False, None, None)
+        for selector, places in (*passes, ("softmax", ("c",)))
+    ]
+    assert names_of(rows) == [
+        "a +1 (convolution forward)",
+        "b (convolution input gradient)",
+        "c",
+    ]
+
+
+def test_problems_of_a_store_are_told_apart_when_cut() -> None:
+    layers = [
+        f"i16x24x24,k16x{k},b8,s1,p{p},d1,g1 bias threads=2" for k, p in (("3x3", 1), ("1x1", 0))
+    ]
+    rows = [
+        Row(("convolution layer", layer), (), None, (), None, None, 0, False, None, None)
+        for layer in layers
+    ]
+    assert [_cut_name(name, 50) for name in names_of(rows)] == [
+        "convolution layer i16x24x24,k16x3x3,b8,p1 bias",
+        "convolution layer i16x24x24,k16x1x1,b8 bias",
+    ]
+    other = Row(
+        ("convolution layer", "i3 threads=1"), (), None, (), None, None, 0, False, None, None
+    )
+    assert names_of([*rows, other])[2] == "convolution layer i3 threads=1"
 
 
 def test_what_could_run_is_not_called_inapplicable() -> None:

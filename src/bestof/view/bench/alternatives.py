@@ -22,7 +22,7 @@ def alternatives_table(result: PassTimes) -> Table:
         title,
         _HEADINGS,
         [_cells(row) for row in result.alternatives if row.name not in other],
-        below=f"not applicable: {', '.join(other)}" if other else "",
+        below=f"not applicable: {plural(len(other), 'other')}, named by --json" if other else "",
     )
 
 
