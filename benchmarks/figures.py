@@ -42,7 +42,7 @@ _SHARE_OF_NUMBERS = 0.25
 _GIVEN = {
     "| problem | open passes |",
     "| name | processor | peak of one thread | of two |",
-    "| claim | measured here | does it hold? |",
+    "| claim | measured here | does it hold? | in `build/results` |",
 }
 
 
