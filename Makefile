@@ -116,8 +116,8 @@ format: .venv/installed
 	@command -v $(CXX) >/dev/null 2>&1 || { echo "bestof needs a C++17 compiler: '$(CXX)' was not found; install g++, or name yours: make CXX=..." >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "bestof needs Python 3.10 or newer: '$(PYTHON)' was not found; name yours: make PYTHON=..." >&2; exit 1; }
 	@echo "Setting up .venv, once: downloads PyTorch, then builds the native kernels, which takes 3 to 8 minutes"
-	$(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --upgrade pip
+	@$(PYTHON) .ci/elapsed.py "Makes .venv" $(PYTHON) -m venv .venv
+	@$(PY) .ci/elapsed.py "Updates pip" $(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install $(TORCH) numpy
 	@touch $@
 
@@ -125,7 +125,7 @@ format: .venv/installed
 	@# Older checkouts installed the same files as the distribution `bestof`.
 	@$(PY) -m pip uninstall --quiet --yes bestof 2>/dev/null
 	@CXX=$(CXX) $(PY) .ci/elapsed.py "Builds the native kernels, and installs what tests need" $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
-	$(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
+	@$(PY) .ci/elapsed.py "Installs models for tests" $(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
 	@touch $@
 
 clean:
