@@ -66,10 +66,11 @@ def table_lines(rows: Sequence[Row], width: int, most: int | None) -> list[str]:
     room = max(2 * _NARROWEST, width - sum(middle) - 2 * len(middle) - 2)
     chosen = [printable(chosen_text(row)) + _marks(row, notes) for row in shown]
     names = [printable(name) for name in names_of(rows)[: len(shown)]]
+    longest = max(map(len, ["chosen", *chosen]))
+    if longest + max(map(len, names)) > room:
+        names = [_brief(name) for name in names]
     # The longer column gives way, but not below half of the room.
-    for_chosen = min(
-        max(map(len, ["chosen", *chosen])), max(room // 2, room - max(map(len, names)))
-    )
+    for_chosen = min(longest, max(room // 2, room - max(map(len, names))))
     table = [
         [
             _cut_name(name, max(room - for_chosen, len(_NAME))),
@@ -110,13 +111,16 @@ def _marks(row: Row, notes: dict[str, int]) -> str:
 
 def _cut_name(name: str, width: int) -> str:
     """Return the name, shortened before the number of like modules and the selector, if these
-    leave room. Of a pass of a convolution, its own name tells enough. Its notation goes without
-    the usual stride, padding, dilation and groups."""
-    if len(name) > width:
-        name = _USUAL.sub("", name.replace("(convolution ", "(", 1))
+    leave room."""
     end = _END.search(name)
     ending = "" if end is None or len(end[0]) > width // 2 else end[0]
     return cut(name[: len(name) - len(ending)], width - len(ending)) + ending
+
+
+def _brief(name: str) -> str:
+    """Return the name of a pass of a convolution without that word, and its notation without the
+    usual stride, padding, dilation and groups."""
+    return _USUAL.sub("", name.replace("(convolution ", "(", 1))
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:

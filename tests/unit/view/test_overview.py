@@ -20,7 +20,7 @@ from bestof.selection.reports.report import (
     SelectorReport,
     report_from_dict,
 )
-from bestof.view.overview import _cut_name, cut, names_of
+from bestof.view.overview import _brief, _cut_name, cut, names_of
 from bestof.view.words import WORDS, explained_words
 
 RUN = Run("train.py", 40.0, 1.7e9, "a processor, 2 cpus", ("torch 2.13.0",), (Moment(1, 2, 3, 4),))
@@ -229,7 +229,7 @@ def test_problems_of_a_store_are_told_apart_when_cut() -> None:
         Row(("convolution layer", layer), (), None, (), None, None, 0, False, None, None)
         for layer in layers
     ]
-    assert [_cut_name(name, 50) for name in names_of(rows)] == [
+    assert [_brief(name) for name in names_of(rows)] == [
         "convolution layer i16x24x24,k16x3x3,b8,p1 bias",
         "convolution layer i16x24x24,k16x1x1,b8 bias",
     ]
@@ -303,5 +303,5 @@ def test_cut(text: str, width: int, shown: str) -> None:
 def test_the_name_of_a_pass_is_cut_last() -> None:
     name = "features.19 +1 (convolution input gradient)"
     assert _cut_name(name, len(name)) == name
-    assert _cut_name(name, 34) == "features.19 +1 (input gradient)"
-    assert _cut_name(name, 44 - 12).endswith(" +1 (input gradient)")
+    assert _brief(name) == "features.19 +1 (input gradient)"
+    assert _cut_name(_brief(name), 44 - 12).endswith(" +1 (input gradient)")
