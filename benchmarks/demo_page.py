@@ -40,13 +40,8 @@ def rewritten(page: str, reports: tuple[str, ...], commit: str) -> str:
     """Return the page with these reports in its first blocks, and this commit."""
     assert page.count("```\n") >= 2 * len(reports)
     left = iter(reports)
-    page = re.sub(
-        r"```\n.*?```\n",
-        lambda _: f"```\n{next(left)}\n```\n",
-        page,
-        count=len(reports),
-        flags=re.S,
-    )
+    block = re.compile(r"```\n.*?```\n", re.DOTALL)
+    page = block.sub(lambda _: f"```\n{next(left)}\n```\n", page, count=len(reports))
     return re.sub(r"at the\ncommit [0-9a-f]{8}", f"at the\ncommit {commit}", page)
 
 
