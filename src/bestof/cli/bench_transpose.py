@@ -15,8 +15,8 @@ from bestof.view.bench.transpose import transpose_table
 
 _EPILOG = f"""\
 GB/s: bytes read plus written; of copy: the speed over that of a copy of as many bytes by as many
-threads; of NumPy: how many times faster than numpy.transpose into an array. Promised for the
-best algorithm: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
+threads; of NumPy: how many times faster than numpy.transpose into an array.
+Promised for the best algorithm: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
 OMP_NUM_THREADS sets the number of threads.
 
   bestof bench transpose --batch 1"""

@@ -32,7 +32,9 @@ def parser_of_script(
         usage += f"\n       bestof {command} {or_else}"
     parser = parser_of(command, description, epilog, usage=usage, allow_abbrev=False)
     parser.add_argument(
-        "-m", metavar="MODULE", help=f"{command} a module or package, as `python -m` runs it"
+        "-m",
+        metavar="MODULE",
+        help="in place of a script: a module or package, as `python -m` runs it",
     )
     return parser
 
