@@ -49,7 +49,7 @@ check: .venv/installed
 
 # The site of the documentation, in build/docs. A link to nothing, and any other warning, is a failure.
 docs: .venv/installed
-	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
+	@$(PY) .ci/elapsed.py "Builds the site" $(PY) -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
 
 # What the papers behind bestof compare, measured on this machine in about 86 minutes. It continues
