@@ -33,20 +33,22 @@ def report_of(printed: str, store: Path) -> str:
     lines = [line.rpartition("\r")[2] for line in printed.splitlines()]
     accuracy = next(line for line in lines if line.endswith("are told right"))
     report = lines[next(n for n, line in enumerate(lines) if line.startswith("bestof: ")) :]
-    return "\n".join([accuracy, *report]).replace(str(store), _SHOWN)
+    return "\n".join([accuracy, *report]).replace(str(store), _SHOWN).replace(f"{ROOT}/", "")
 
 
-def rewritten(page: str, reports: tuple[str, ...], commit: str) -> str:
-    """Return the page with these reports in its first blocks, and this commit."""
+def rewritten(page: str, reports: tuple[str, ...], commit: str, load: str) -> str:
+    """Return the page with these reports in its first blocks, this commit and this load."""
     assert page.count("```\n") >= 2 * len(reports)
     left = iter(reports)
     block = re.compile(r"```\n.*?```\n", re.DOTALL)
     page = block.sub(lambda _: f"```\n{next(left)}\n```\n", page, count=len(reports))
-    return re.sub(r"at the\ncommit [0-9a-f]{8}", f"at the\ncommit {commit}", page)
+    page = re.sub(r"at the\ncommit [0-9a-f]{8}", f"at the\ncommit {commit}", page)
+    return re.sub(r"(?<=first run: )[\d.]+ on \d+ processors", load, page)
 
 
 def main() -> int:
     reports = []
+    load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     with TemporaryDirectory() as folder:
         store = Path(folder, "decisions.sqlite")
         for _ in range(2):
@@ -66,7 +68,7 @@ def main() -> int:
     asked = ["git", "rev-parse", "--short=8", "HEAD"]
     commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(rewritten(page, tuple(reports), commit.strip()), encoding="utf-8")
+    PAGE.write_text(rewritten(page, tuple(reports), commit.strip(), load), encoding="utf-8")
     return 0
 
 

@@ -67,15 +67,18 @@ def test_the_page_of_the_demo_is_made_of_its_runs(monkeypatch: pytest.MonkeyPatc
     assert demo_page.command()[1:5] == ["-m", "bestof", "run", "--beside"]
     printed = "  0%|  | 0/60\r100%|##| 60/60\n94% of 224 other images are told right\n"
     printed += "bestof: train.py ran 9 s\n  kept in    sqlite:////tmp/a/b.sqlite\n"
+    printed += f"  the report is in {ROOT}/build/demo.json\n"
     report = demo_page.report_of(printed, Path("/tmp/a/b.sqlite"))
     assert report.splitlines() == [
         "94% of 224 other images are told right",
         "bestof: train.py ran 9 s",
         "  kept in    sqlite:////home/ada/.cache/bestof/decisions.sqlite",
+        "  the report is in build/demo.json",
     ]
     page = demo_page.PAGE.read_text(encoding="utf-8")
-    made = demo_page.rewritten(page, (report, "second"), "0a1b2c3d")
+    made = demo_page.rewritten(page, (report, "second"), "0a1b2c3d", "0.5 on 8 processors")
     assert f"```\n{report}\n```\n" in made
     assert made.count("```\nsecond\n```\n") == 1
     assert "commit 0a1b2c3d." in made
+    assert "Load before the first run: 0.5 on 8 processors." in made
     assert made[made.index("`as is`") :] == page[page.index("`as is`") :]

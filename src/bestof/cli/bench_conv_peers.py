@@ -21,6 +21,7 @@ from bestof.bench.convolution.rows import reaches, rows_of
 from bestof.cli.options import add_json, add_number, add_passes, numbers_of, parser_of, passes_of
 from bestof.distribution import install
 from bestof.errors import BenchError, InvalidArgument
+from bestof.progress import under_way
 from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
 from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
@@ -169,7 +170,8 @@ def _measure(
     if not cases:
         return
     with ExitStack() as stack:
-        sides = Sides.start(threads, stack, cases[0].dtype)
+        with under_way("starts the libraries"):
+            sides = Sides.start(threads, stack, cases[0].dtype)
         print(f"measuring {', '.join(sides.versions.values())}", file=sys.stderr)
         for name, reason in sides.missing.items():
             print(f"without {name}: {reason}", file=sys.stderr)

@@ -60,8 +60,9 @@ def call(argv: Sequence[str]) -> int:
         return 0
     need_matplotlib(options.picture)
     kept = Kept.at(options.resume)
-    peak = measure_peak()
     with progress_bar() as progress:
+        progress("measures the peaks", 0, 0)
+        peak = measure_peak()
         done = project(steady, threads, peak, options.seconds, kept, progress)
     if options.picture is not None:
         draw_projection(profile.title, machine_of(profile, peak), done, options.picture)
