@@ -73,7 +73,10 @@ def read_either(path: str) -> Profile:
         with Path(path).open("rb") as file:
             start = file.read(1)
     except OSError as error:
-        raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
+        raise InvalidArgument(
+            f"cannot read {path!r}: {error.strerror or error}; "
+            "`bestof profile --keep FILE.json` writes a profile"
+        ) from error
     return load_profile(path) if start == b"{" else from_log(path, read_log(path))
 
 

@@ -107,7 +107,10 @@ def _saved(path: str) -> Report:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
     except OSError as error:
-        raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
+        raise InvalidArgument(
+            f"cannot read {path!r}: {error.strerror or error}; "
+            "`bestof run --report FILE.json` writes a report"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise StoreError(
             f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"

@@ -89,7 +89,7 @@ def load_profile(path: str | Path) -> Profile:
         content = json.loads(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:
         raise ProfileError(
-            f"cannot read the profile {str(path)!r}: {error.strerror or error}"
+            f"cannot read the profile {str(path)!r}: {error.strerror or error}; {_ANEW}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise ProfileError(f"{str(path)!r} is not a profile: {error}; {_ANEW}") from error

@@ -29,7 +29,8 @@ class Node:
 
     `shown` says where its branches are: `here`; `above`, if the problem is met in several places
     and shown in the first one; `cycle`, if it is met inside itself; or `absent`, if the report does
-    not contain it. `source` says where the decision comes from, as in the report.
+    not contain it. `source` says where the decision comes from, and `noisy`
+    whether another alternative may be faster, as in the report.
     """
 
     selector: str
@@ -39,6 +40,7 @@ class Node:
     decision: str | None
     branches: tuple[Branch, ...] = ()
     source: str | None = None
+    noisy: bool = False
 
     @property
     def leaf(self) -> bool:
@@ -86,7 +88,13 @@ def _node(
         return Node(*key, shown="absent", settled=False, decision=None)
     if key in placed:
         shown: Literal["above", "cycle"] = "cycle" if key in path else "above"
-        return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
+        return Node(
+            *key,
+            shown=shown,
+            settled=problem.settled,
+            decision=problem.decision,
+            noisy=problem.noisy,
+        )
     if len(path) >= _DEEPEST:
         raise InvalidArgument(f"more than {_DEEPEST} problems are nested inside each other")
     placed.add(key)
@@ -110,4 +118,5 @@ def _node(
         decision=problem.decision,
         branches=tuple(branches[index] for index in order),
         source=problem.source,
+        noisy=problem.noisy,
     )

@@ -136,6 +136,7 @@ def node_state(node: Node) -> str:
     if node.shown == "absent":
         return "not in this report"
     state = node.decision if node.decision is not None else "unsettled"
+    state = f"{state}, noisy" if node.noisy else state
     return {"here": state, "above": f"{state}, shown above", "cycle": f"{state}, contains itself"}[
         node.shown
     ]

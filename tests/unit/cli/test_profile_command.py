@@ -207,7 +207,10 @@ def test_the_command_does_not_import_torch_before_the_program() -> None:
         ([], "name one of a script, --log FILE and --show FILE"),
         (["--by", "colour", "x.py"], "there is no field 'colour'"),
         (["--log", "missing.log"], "cannot read the log 'missing.log'"),
-        (["--show", "missing.json"], "cannot read the profile 'missing.json'"),
+        (
+            ["--show", "missing.json"],
+            "'missing.json': No such file or directory; write one by bestof",
+        ),
         (["--keep", "missing/x.json", "x.py"], "cannot write to 'missing/x.json'"),
         (["--steps", "-1", "x.py"], "--steps, --skip: expected 0 or more"),
         (["--picture", "x.xyz", "x.py"], "expected a file that ends in .png, .svg, .pdf"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -104,6 +105,16 @@ def test_the_tree_has_a_line_for_problems_without_inner_ones() -> None:
         "pass alone → fast  2.00 ms  2.00x",
         "pass <forced> → fast  3.00 ms  2.00x",
     ]
+
+
+def test_the_tree_marks_noisy_decisions() -> None:
+    layer, passes = PARTLY.selectors[2], PARTLY.selectors[0]
+    noisy = replace(passes, problems=tuple(replace(one, noisy=True) for one in passes.problems))
+    shaky = Report((noisy, layer))
+    for drawn in (view.render(shaky, width=100, whole=True), view.render(shaky, "html")):
+        tree = drawn.split("decision tree")[1]
+        assert tree.count("fast, noisy") == 3
+        assert "independent, noisy" not in tree
 
 
 def test_the_page_has_a_line_for_problems_without_inner_ones() -> None:
