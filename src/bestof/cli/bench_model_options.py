@@ -24,10 +24,10 @@ MB: memory of the peer's process at the peak of a call, PyTorch included, withou
 what only the preparation took.
 
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
-  bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
-  bestof bench model bert-base vit-b convnext --batch 1,8 --dtype float32,bfloat16 --peers
+  bestof bench model vgg16-cifar --train --steps 60 --png training.png
+  bestof bench model bert-base --batch 1,8 --dtype float32,bfloat16 --peers
   bestof bench model mobilenet_v2 --only eager,openvino,optimize --beside 0,1,3
-  bestof bench model vgg16-cifar --static --train --batch 64 --threads 1,2 --png static.png
+  bestof bench model vgg16-cifar --static --train --threads 1,2 --png static.png
   bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64 --keep matrix.jsonl
   bestof bench model resnet50 --batch 32 --train --device cuda

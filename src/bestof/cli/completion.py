@@ -16,7 +16,8 @@ _EPILOG = """\
 Where the shell finds the script, it reads it when it starts:
 
   bestof completion bash > ~/.local/share/bash-completion/completions/bestof
-  bestof completion zsh > ~/.bestof.zsh && echo 'source ~/.bestof.zsh' >> ~/.zshrc
+  bestof completion zsh > ~/.bestof.zsh
+  echo 'source ~/.bestof.zsh' >> ~/.zshrc
   bestof completion fish > ~/.config/fish/completions/bestof.fish
 
 The script lists what this version of bestof knows: write it again after an update."""
