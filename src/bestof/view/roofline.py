@@ -70,7 +70,7 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
         _draw_panel(axes, [point for point in points if point.panel == panel], series, roof)
         axes.set_title(panel, fontsize=10)
     figure.supylabel("GFLOP/s of the direct algorithm", fontsize=10)
-    figure.supxlabel(
+    grid[len(panels) - 1].set_xlabel(
         "FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10
     )
     handles, names = grid[0].get_legend_handles_labels()
@@ -85,9 +85,12 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
     savings = [("multiply-add", 1.0), *roof.savings]
     if max(point.rate for point in points) < 1.2 * roof.peak:
         savings = savings[:1]
-    highest = max([roof.peak * savings[-1][1], *(point.rate for point in points)])
+    fastest = max(point.rate for point in points)
+    highest = max(roof.peak * savings[-1][1], fastest)
     lowest = min([roof.peak, *(point.rate for point in points)])
-    limits = 0.55 * lowest, 2.4 * highest
+    bottom = 0.55 * lowest
+    # The name above the fastest point takes 3/8 of the panel's height.
+    limits = bottom, max(2.4 * highest, fastest * (fastest / bottom) ** 0.6)
     for name, saving in savings:
         peak = roof.peak * saving
         ridge = min(max(left, peak / roof.bandwidth), right)

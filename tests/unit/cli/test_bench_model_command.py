@@ -181,6 +181,7 @@ def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
         assert "<!-- a processor, 2 cpus -->" in text, name
         # One name a peer in all pictures, and the layers have none of peers.
         assert ("<!-- bestof enable -->" in text) == ("layers" not in name), name
+    assert "<!-- vgg16, training, batch 1 -->" in drawn["models-threads"]
     assert main(["bench", "model", "vgg16", "--png", str(tmp_path / "one.png")]) == 0
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 

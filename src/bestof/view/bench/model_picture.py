@@ -145,7 +145,7 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
             ]
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colour)
-        axes.set_title(f"{model}, {'training, ' if train else ''}batch {batch}", fontsize=9)
+        axes.set_title(_title(runs[0]).replace("\n", ", ").rpartition(", ")[0], fontsize=9)
         axes.set_xticks([one.job.threads for one in runs])
         axes.set_xlabel("threads")
         axes.set_ylabel("images a second")
