@@ -2,8 +2,8 @@
 // building a tuple. This costs 30 to 50 ns beyond the two functions that it calls. hot_path.py, the
 // reference of what it does, costs 250 to 400 ns.
 //
-// Plain CPython API for 3.10 to 3.13. Everything runs under the interpreter's lock. Counts are
-// therefore plain additions. Take a reference before each call into Python: another thread may run
+// Plain CPython API for 3.10 to 3.14. Everything runs under the interpreter's lock. Counts are
+// therefore plain additions, and a Python without the lock does not import this module. Take a reference before each call into Python: another thread may run
 // meanwhile.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

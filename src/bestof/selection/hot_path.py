@@ -1,14 +1,15 @@
 """The settled call: problem, look-up, winner. Any other call takes the long way.
 
 `HotPath` is the native type if the extension was built. It is PythonHotPath without the extension,
-or if the environment variable BESTOF_PURE_PYTHON is set. Both read a dictionary and take no lock,
-and one contract suite runs over both. `bestof bench dispatch` measures what a call costs in
-addition to the problem function and the winner.
+in a Python that runs without the GIL, or if the environment variable BESTOF_PURE_PYTHON is set.
+Both read a dictionary and take no lock, and one contract suite runs over both. `bestof bench
+dispatch` measures what a call costs in addition to the problem function and the winner.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,9 @@ if TYPE_CHECKING:
     native_timed = timed_in_python
 else:
     try:
+        if not getattr(sys, "_is_gil_enabled", lambda: True)():  # absent before Python 3.13
+            # The extension counts under the GIL: importing it would switch the GIL on.
+            raise ImportError("this Python runs without the GIL")
         from bestof.selection import _hot_path
     except (
         ImportError

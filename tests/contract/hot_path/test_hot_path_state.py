@@ -264,3 +264,27 @@ def test_an_environment_variable_chooses(value: str, name: str) -> None:
         timeout=250,
     )
     assert answer.stdout.strip() == name
+
+
+@pytest.mark.parametrize(("has_gil", "name"), [(True, "NativeHotPath"), (False, "PythonHotPath")])
+def test_a_python_without_gil_keeps_it_off(has_gil: bool, name: str) -> None:
+    """Such a Python switches the GIL on to import a module that does not say it needs none."""
+    if NativeHotPath is None:
+        pytest.skip("the native extension was not built")
+    program = f"""
+import sys
+sys._is_gil_enabled = lambda: {has_gil}
+import bestof
+from bestof.selection.hot_path import HotPath
+print(HotPath.__name__, "bestof.selection._hot_path" in sys.modules)
+"""
+    environment = {**os.environ, "BESTOF_PURE_PYTHON": ""}
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=250,
+    )
+    assert answer.stdout.split() == [name, str(has_gil)]
