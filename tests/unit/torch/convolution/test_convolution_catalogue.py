@@ -18,6 +18,7 @@ def names(catalogue: Conv2dPass, problem: ConvProblem) -> list[str]:
     return [alternative.name for alternative in catalogue.applying(problem)]
 
 
+@pytest.mark.usefixtures("known_onednn")
 def test_the_order_of_the_tables() -> None:
     problem = parse_conv("i4x9x9,k6x3x3,p1")
     own = ["native convgemm", "native winograd2", "native winograd4"]

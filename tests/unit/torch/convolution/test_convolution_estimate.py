@@ -80,6 +80,7 @@ def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything
         assert catalogue.promising(problem) == {"as is", "native winograd2", "native winograd4"}
 
 
+@pytest.mark.usefixtures("known_onednn")
 def test_winograd_excludes_no_alternative_unless_it_is_ahead() -> None:
     few = parse_conv(
         "i3x224x224,k64x3x3,b64,p1"

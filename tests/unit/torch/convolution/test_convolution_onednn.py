@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
 from bestof.torch.ops.memory_format import Layout, layout_of
 from bestof.torch.ops.onednn import KNOWN, version
 
+MAKEFILE = Path(__file__).resolve().parents[4] / "Makefile"
 FORWARD, INPUT, WEIGHT = DIRECTIONS
 BROKEN: list[tuple[str, str, tuple[Direction, ...]]] = [
     # 1x1 with strides, fewer channels than a block
@@ -62,6 +65,7 @@ def drawn(text: str, dtype: str) -> ConvProblem:
     return parse_conv(text)._replace(dtype=dtype, threads=1)
 
 
+@pytest.mark.usefixtures("known_onednn")
 @pytest.mark.parametrize(("text", "dtype", "broken"), BROKEN)
 def test_broken_families_are_not_served(
     text: str, dtype: str, broken: tuple[Direction, ...]
@@ -71,14 +75,22 @@ def test_broken_families_are_not_served(
     assert not set(served) & set(broken), served
 
 
+@pytest.mark.usefixtures("known_onednn")
 @pytest.mark.parametrize(("text", "dtype"), RIGHT)
 def test_layers_of_networks_are_served(text: str, dtype: str) -> None:
     problem = drawn(text, dtype)
     assert all(onednn.serves(problem, one) for one in DIRECTIONS)
 
 
-def test_an_unknown_version_computes_only_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oneDNN_of_the_pinned_release_is_known() -> None:  # its name
+    pinned = re.search(r"^TORCH := torch==(\S+)$", MAKEFILE.read_text(), re.MULTILINE)
+    assert pinned is not None
+    if not torch.__version__.startswith(pinned[1]):
+        pytest.skip(f"PyTorch {torch.__version__} is not the pinned release, {pinned[1]}")
     assert version() in KNOWN, "sweep this oneDNN, and see whether its faults changed"
+
+
+def test_an_unknown_version_computes_only_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestof.torch.ops.onednn.version", lambda: "9.9")
     whole = drawn("i64x56x56,k64x3x3,b8,p1", "float32")
     assert all(onednn.serves(whole, one) for one in DIRECTIONS)
@@ -156,6 +168,7 @@ THIN = [
 ]
 
 
+@pytest.mark.usefixtures("known_onednn")
 @pytest.mark.parametrize("catalogue", PASSES, ids=lambda one: one.direction)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_alternative_hands_over_what_oneDNN_may_not_serve(  # its name
@@ -191,6 +204,7 @@ def test_no_alternative_hands_over_what_oneDNN_may_not_serve(  # its name
     assert watched.handed > 20
 
 
+@pytest.mark.usefixtures("known_onednn")
 def test_reference_code_is_not_tried() -> None:
     """It took 10.9 s for a trial; PyTorch's own layout 0.1 s."""
     problem = drawn("i32x64x64,k32x15x15,b1,p7", "float32")

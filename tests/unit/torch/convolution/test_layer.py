@@ -187,6 +187,7 @@ def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
     assert masks == []
 
 
+@pytest.mark.usefixtures("known_onednn")
 @pytest.mark.parametrize(
     ("dtype", "near"), [(torch.bfloat16, True), (torch.float32, True), (torch.float32, False)]
 )
