@@ -145,9 +145,10 @@ def test_training_under_autocast_follows_the_same_curve(dtype: torch.dtype, poli
 )
 def test_relaxed_accuracy_may_compute_in_bfloat16() -> None:
     bestof.use_policy(Prefer("bfloat16"))
+    # Whole blocks of 16 channels, which are handed to any version of oneDNN.
     model, x = (
-        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)),
-        torch.randn(4, 3, 16, 16),
+        nn.Sequential(nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)),
+        torch.randn(4, 16, 16, 16),
     )
     expected = step(model, x)
     with integration.enabled({"kernel": {"accuracy": "float32"}}):

@@ -283,7 +283,7 @@ ELSEWHERE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of forward mode in PyTorch
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # of forward mode in PyTorch
 @pytest.mark.parametrize("way", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_transforms_get_the_plain_form(
     way: Callable[[Tensor, Tensor], Tensor], calls: list[Any]
