@@ -35,7 +35,7 @@ from bestof.whole_file import write_whole
 
 Conversions: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 
-TESTED = ("2.13.", "2.14.")
+TESTED = ("2.13.", "2.14.", "2.15.")
 """The releases that the suites have run with."""
 
 _KEY = "TESTING_ONLY_GenericMode"
