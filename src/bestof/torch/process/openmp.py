@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-_FOLDER = str(Path(torch.__file__).parent)
+_FOLDER = str(Path(torch.__file__).resolve().parent)  # as the system tells paths
 _NAMES = ("libgomp", "libiomp5", "libomp", "libomp5")
 
 
