@@ -2,9 +2,9 @@
 // building a tuple. This costs 30 to 50 ns beyond the two functions that it calls. hot_path.py, the
 // reference of what it does, costs 250 to 400 ns.
 //
-// Plain CPython API for 3.10 to 3.14. Everything runs under the interpreter's lock. Counts are
-// therefore plain additions, and a Python without the lock does not import this module. Take a reference before each call into Python: another thread may run
-// meanwhile.
+// Plain CPython API for 3.10 to 3.14. Everything runs under the interpreter's lock, so counts are
+// plain additions. hot_path.py does not import this module in a Python that runs without the lock.
+// Take a reference before each call into Python: another thread may run meanwhile.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>

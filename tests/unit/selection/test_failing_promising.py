@@ -72,6 +72,31 @@ def test_a_call_that_all_fail_leaves_out_again(program: Program) -> None:
     assert program.taken() == []
 
 
+def test_an_interrupt_leaves_out_again(program: Program) -> None:
+    """Else the one thought slow, first in the list, would be what results are compared with."""
+    fails = True
+
+    def named(name: str, error: BaseException) -> Any:
+        def function(n: int) -> str:
+            program.calls.append(name)
+            if fails:
+                raise error
+            return "the same"
+
+        return function
+
+    rows = [(name, named(name, ValueError(name))) for name in "ab"]
+    slow = left_out(program, "slow", named("slow", KeyboardInterrupt()))
+    selector = program.selector([slow, *rows], check=lambda expected, result: expected == result)
+    with pytest.raises(KeyboardInterrupt):
+        selector(1)
+    assert program.taken() == ["a", "b", "slow"]
+    fails = False
+    assert [selector(1) for _ in range(6)] == ["the same"] * 6
+    assert "slow" not in program.taken()
+    assert selector.explain(1).alternatives[0].status == "left out"
+
+
 def test_what_cannot_run_never_answers(program: Program) -> None:
     unable = Alternative("unable", program.function("unable", 1.0), supports=lambda _: False)
     failing = left_out(program, "slow", program.failing("slow", TypeError("neither")))

@@ -102,7 +102,7 @@ class Attempt(Trial):
         elif verifier is not None:
             expected = self._expected_by_verifier(verifier, args)
             if type(expected) is Verdict:  # the alternative must not run now
-                self.withdraw()
+                self._abandon()
                 return expected.answer
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
@@ -117,7 +117,7 @@ class Attempt(Trial):
             seconds, result = timed(detours, current_trial, self, clock, function, args, kwargs)
         except BaseException as error:
             if not isinstance(error, Exception) or comes_from_outside(error, handlers):
-                self.withdraw()
+                self._abandon()
                 raise
             failure = error
         if late is not None and self.timing is not None and failure is None:
@@ -160,7 +160,7 @@ class Attempt(Trial):
             seconds, result = await timed_later(trial, self.guard.clock, coroutine)
         except BaseException as error:
             if not isinstance(error, Exception) or comes_from_outside(error, handlers):
-                self.withdraw()
+                self._abandon()
                 raise
             failure = error
         if failure is None:
@@ -191,7 +191,7 @@ class Attempt(Trial):
         try:
             expected = trial.call(function, args, kwargs)
         except BaseException:
-            self.withdraw()
+            self._abandon()
             raise
         if type(expected) is CoroutineType:
             compared.expected = expected
@@ -242,7 +242,7 @@ class Attempt(Trial):
         try:
             verdict = verifier.judge(candidate.alternative.name, self.stage, args, expected, result)
         except BaseException:
-            self.withdraw()
+            self._abandon()
             raise
         waited = self.guard.clock() - self.started
         trusted = verifier.trusts(candidate.alternative.name)
@@ -268,7 +268,7 @@ class Attempt(Trial):
         try:
             expected = await trial.wait(compared.expected)
         except BaseException:
-            self.withdraw()
+            self._abandon()
             raise
         self._take(trial, compared, expected, undo)
 
@@ -349,13 +349,18 @@ class Attempt(Trial):
             return set()
         return self.parent.positions_above(self.knowledge, self.tuning.problem)
 
-    def _give_up(self, error: BaseException) -> None:
-        """End the call with this error: drop its pass, and tell the trial around it."""
+    def _abandon(self) -> None:
+        """Drop the pass of a call that no alternative answers, and leave out again what it
+        admitted."""
         self.withdraw()
         if self.admitted:
             refused = self.knowledge.refused
             with self.knowledge.lock:
                 self.tuning.dismiss({position: refused[position] for position in self.admitted})
+
+    def _give_up(self, error: BaseException) -> None:
+        """End the call with this error, and tell the trial around it."""
+        self._abandon()
         if self.parent is not None:
             self.parent.could_not_answer(self.knowledge, error)
 
