@@ -153,9 +153,11 @@ class Neighbours:
         while not stop.wait(max(0.0, self._looked + PERIOD - monotonic())):
             now, self._looked = _times(), monotonic()
             # A thread that has ended in between is left out, and so is this one, which only looks.
-            known = now.keys() & self._seen.keys() - {str(threading.get_native_id())}
+            # A thread that has begun in between counts whole: it may be the one that computes.
+            others = now.keys() - {str(threading.get_native_id())}
             ran, waited = (
-                sum(max(0, now[one][i] - self._seen[one][i]) for one in known) for i in (0, 1)
+                sum(max(0, now[one][i] - self._seen.get(one, (0, 0))[i]) for one in others)
+                for i in (0, 1)
             )
             if ran + waited >= ENOUGH:
                 self.look(waited / (ran + waited))

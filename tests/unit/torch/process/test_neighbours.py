@@ -216,6 +216,26 @@ def test_a_look_at_an_idle_process_changes_nothing(
     assert next(times, None) is None
 
 
+def test_a_thread_that_began_after_the_watch_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread of a server sleeps, and threads that begin later compute."""
+    stop, watching = threading.Event(), Neighbours()
+    looks = iter([{"1": (5, 0), "2": (0, 3600 * 10**9)}])
+    watching._seen = {"1": (0, 0)}
+    monkeypatch.setattr(module, "PERIOD", 0.0)
+
+    def times() -> dict[str, tuple[int, int]]:
+        found = next(looks, None)
+        if found is None:  # nobody was told: the test must not hang
+            stop.set()
+        return found or {}
+
+    monkeypatch.setattr(module, "_times", times)
+    shares: list[float] = []
+    monkeypatch.setattr(watching, "look", shares.append)
+    watching._run(stop)
+    assert shares == [pytest.approx(1.0)]
+
+
 def test_the_watching_thread_does_not_watch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     own, hour = str(threading.get_native_id()), 3600 * 10**9
     stop, watching = threading.Event(), Neighbours()
