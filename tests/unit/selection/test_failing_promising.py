@@ -116,3 +116,13 @@ def test_a_group_gives_way_in_its_first_stage(program: Program) -> None:
     with pytest.warns(BestofWarning, match="was disqualified"):
         assert selector(0, 1) == "b1"
     assert selector(1, 1) == "b2"
+
+
+def test_a_group_of_one_is_settled_after_its_first_stage(program: Program) -> None:
+    """A program that never calls the later stages must not take the long way for ever."""
+    both = program.function("a1", 1.0), program.function("a2", 1.0)
+    slow = left_out(program, "slow", (program.function("s1", 5.0), program.function("s2", 5.0)))
+    selector = program.selector([Alternative("a", both), slow], lambda n: n)
+    assert selector(0, 1) == "a1"
+    assert not selector._knowledge.tunings
+    assert selector(1, 1) == "a2"

@@ -158,6 +158,26 @@ def test_each_stage_of_a_group_is_compared_whenever_it_comes() -> None:
     assert verifier.judged == [("native", 0), ("native", 1)]
 
 
+@pytest.mark.parametrize(("winner", "is_open"), [("as is", False), ("native", True)])
+def test_stages_that_are_never_called_hold_up_only_what_must_be_compared(
+    winner: str, is_open: bool
+) -> None:
+    """A trained model that only infers calls no second stage of its stored decisions."""
+    answers, store = {"as is": (4.0, RIGHT), "native": (4.0, RIGHT)}, MemoryStore()
+    answers[winner] = (1.0, RIGHT)
+    first = make(answers, Names(), stages=2, store=store)
+    for stage in (0, 1) * 9:
+        first(stage, 1)
+    assert first.explain(1).decision == winner
+    second = make(answers, Names(), stages=2, store=store)
+    for _ in range(70):
+        second(0, 1)
+    assert second.explain(1).source == "stored"
+    assert bool(second._knowledge.tunings) == is_open
+    second(1, 1)
+    assert not second._knowledge.tunings
+
+
 def test_a_wrong_reference_is_taken_out_and_the_right_one_stays() -> None:
     selector = make(FAST, Names(reference="all zeros"), policy=Rounds(rounds=4))
     with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result: all zeros"):

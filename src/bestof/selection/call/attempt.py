@@ -430,17 +430,16 @@ class Attempt(Trial):
             if wrong is not None:
                 knowledge.conclude(tuning)
             else:
-                if tuning.unverified and self._is_compared():
-                    tuning.answered(self.stage, forgets=self.guard.verifier is None)
+                if tuning.unverified:
+                    # Stages of which results must be compared; a verifier sees each of them.
+                    left = knowledge.uncompared(tuning, self.position)
+                    if self.stage not in left:
+                        tuning.answered(self.stage, left if self.guard.verifier is not None else ())
                 self._book(trial, seconds)
         if knowledge.journal.undelivered:
             knowledge.journal.deliver()
         if disqualified:
             warn_disqualified(knowledge.where(tuning.problem), disqualified)
-
-    def _is_compared(self) -> bool:
-        """Return whether the result of this stage needs no comparison, or has passed it."""
-        return self.stage not in self.knowledge.uncompared(self.tuning, self.position)
 
     def _book(self, trial: Trial, seconds: float) -> None:
         if self.timing is not None and self.guard.late is not None:

@@ -158,8 +158,9 @@ class NewProblems:
             registry.refuse_fixed(self._knowledge.where(problem))
         if len(remaining) == 1:
             if any(one.unpromising is not None for one in self._knowledge.alternatives):
-                # Its first call goes the long way: if it fails, one that was left out answers.
-                tuning.unverified = set(self._knowledge.stages[0])
+                # Its first call goes the long way: if it fails, one that was left out answers. A
+                # later stage must not fall to another, and may never be called.
+                tuning.unverified = {0}
             self._knowledge.settle(tuning, remaining[0], "only")
         elif lock is not None:
             self._take_recorded(tuning, lock)

@@ -362,15 +362,13 @@ class Tuning:
         evidence = tuple(candidate.evidence() for candidate in kept)
         return Record(selector, self.key, host, decision, evidence, updated)
 
-    def answered(self, stage: int, *, forgets: bool = True) -> None:
+    def answered(self, stage: int, uncompared: Collection[int]) -> None:
         """Note that the decided alternative has answered a call of this stage.
 
-        forgets: whether stages that are not called for long need no verification.
+        Stages that are not called for long need no verification, except the `uncompared` ones.
         """
-        if (
-            forgets and self.decided_calls >= _VERIFY_CALLS
-        ):  # the program never calls the later stages
-            self.unverified.clear()
+        if self.decided_calls >= _VERIFY_CALLS:  # the program never calls the later stages
+            self.unverified.intersection_update(uncompared)
         self.unverified.discard(stage)
 
     def remaining(self) -> list[int]:
