@@ -107,9 +107,10 @@ def draw_peers(results: Sequence[LayerTimes], titles: Mapping[str, str], path: P
     peak = max(one.peak for one in results)
     bandwidth = max(one.bandwidth for one in results)
     first = results[0]
+    machines = dict.fromkeys(one.machine or "processor not noted" for one in results)
     title = (
         f"Convolutions, {first.direction}, batch {first.batch}, "
         f"{plural(first.threads, 'thread')}, {first.dtype}\n"
-        f"{first.machine or 'processor not noted'}, peak {peak / 1e9:.0f} GFLOP/s"
+        f"{'; '.join(machines)}, peak {peak / 1e9:.0f} GFLOP/s"
     )
     draw_roofline(points, Roof(peak, bandwidth, (("Winograd F(4)", 4.0),)), title, path)

@@ -23,6 +23,7 @@ from bestof.bench.convolution.rows import reaches, rows_of
 from bestof.bench.convolution.side import Side
 from bestof.bench.quartiles import Quartiles
 from bestof.errors import BenchError, InvalidArgument, WrongResult
+from bestof.view.bench.convolution_peers import draw_peers
 
 SMALL = parse_case("i4x6x5,k8x3x3,b2,s2,p1")
 
@@ -296,3 +297,12 @@ def test_kept_measurements_come_back(tmp_path: Path) -> None:
         file.write(json.dumps({**asdict(results[0]), "times": 3}) + "\n")
     with pytest.raises(BenchError, match="line 3"):
         kept.read()
+
+
+def test_a_picture_names_every_machine_of_a_kept_file(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    one, path = made_up("i4x6x6,k8x3x3"), tmp_path / "rates.svg"
+    draw_peers([replace(one, machine="A, 2 CPUs"), replace(one, machine="B, 4 CPUs")], {}, path)
+    assert "<!-- A, 2 CPUs; B, 4 CPUs, peak 8 GFLOP/s" in path.read_text(encoding="utf-8")
+    draw_peers([one], {}, path)
+    assert "<!-- processor not noted, peak 8 GFLOP/s" in path.read_text(encoding="utf-8")
