@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_program import DictStore, Program
 
-from bestof import BestOf, best_of
+from bestof import Alternative, BestOf, best_of
 from bestof.selection.decorator import Decorated
 
 
@@ -201,3 +201,20 @@ def test_a_copy_of_a_selector_whose_winner_calls_it_again(program: Program) -> N
     assert again.explain(5).decision == "halves"
     assert again(5) == "linear"
     assert again.trials == 0
+
+
+def test_a_copy_leaves_out_the_same(program: Program) -> None:
+    """Also an alternative whose name is a part of the chosen one's."""
+    slow = Alternative(
+        "winograd", program.function("winograd", 5.0), unpromising=lambda _: "thought slow"
+    )
+    selector = program.selector(
+        [slow, ("winograd4", program.function("winograd4", 1.0))],
+        check=lambda expected, got: True,
+        check_every=2,
+    )
+    selector(1)
+    again = copy.copy(selector)
+    for _ in range(6):
+        again(1)
+    assert set(program.taken()) == {"winograd4"}

@@ -57,7 +57,7 @@ def learn(known: Knowledge, taught: Iterable[Teaching]) -> None:
                 decision.problem,
                 *(known.alternatives, known.stages),
                 *(known.choice.current(), known.refused),
-                wanted=decision.alternative,
+                wanted=[decision.alternative],
             )
             if not tuning.candidates[decision.position].remains:
                 continue
