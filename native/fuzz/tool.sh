@@ -7,7 +7,7 @@ have_tools() {
 }
 
 # install_tools PACKAGE...: tries to install Debian packages if this user may; silent if it fails.
-# One script after another does.
+# A lock on this file lets one script install at a time.
 install_tools() {
   [ "$(id -u)" = 0 ] && have_tools apt-get || return 0
   { flock 9 && timeout 60 apt-get update &&

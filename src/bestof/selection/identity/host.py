@@ -47,7 +47,7 @@ def host() -> str:
 
 
 def machine() -> str:
-    """Return the processor and the number of its CPUs, as readers of results need them."""
+    """Return the processor and the number of its CPUs, for titles of tables and pictures."""
     parts = host().split("; ")
     return f"{parts[0]}, {parts[2]}" if len(parts) > 2 else parts[0]
 

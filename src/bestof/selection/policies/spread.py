@@ -1,4 +1,4 @@
-"""How far times of one alternative lie apart, and what that tells of the machine."""
+"""How far times of one alternative lie apart, and whether the machine looks busy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 # neighbour that makes calls late in every other second, two simulated races of 8 rounds decided
 # differently in 18 % of cases by medians, and in 5 % by least times (`benchmarks/flips.py`).
 _BUSY = 0.1
-_FEWEST = 8  # times of an alternative that tell
+_FEWEST = 8  # times of an alternative: quartiles of fewer say little
 
 
 def spread(samples: Sequence[float]) -> float:
@@ -30,5 +30,5 @@ def is_busy(alternatives: Iterable[Sequence[float]]) -> bool:
 
 
 def least(times: Sequence[float]) -> float:
-    """Return the mean of the two least times: what tells on a busy machine."""
+    """Return the mean of the two least times, which late calls do not change."""
     return sum(sorted(times)[:2]) / 2

@@ -17,7 +17,8 @@ CHILDREN_KEPT = 64
 class Candidate:
     """What this process knows of one alternative on one problem.
 
-    `applies` is false if `supports` refused the problem. `samples` are the seconds of the trials
+    `applies` is false if `supports` refused the problem, or if the alternative is left out as
+    unpromising and was not admitted since. `samples` are the seconds of the trials
     that counted, those of earlier runs first. `disqualified` is the reason why it is out, and
     `circumstances` tell when and how that happened in this process. `readmitted` is the evidence of
     an earlier process that disqualified it, if it is to be tried again. `children` are the choices
