@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 from bestof.torch.process.openmp import runtimes
 assert torch.__file__.startswith({str(tmp_path)!r})
-print(*runtimes(Path({str(tmp_path / "maps")!r})))
+print(*runtimes(Path({str(tmp_path / "maps")!r})), sep="\\n")
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250
     )
     own = str(packages / "torch" / "lib" / "libgomp.so.1")
-    assert ran.stdout.split() == [own, "/elsewhere/libgomp.so.1"]
+    assert ran.stdout.splitlines() == [own, "/elsewhere/libgomp.so.1"]
