@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bestof.selection import BestOf
+from bestof.torch.dispatch.convolution.forward_only import ForwardOnly
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.rows.offer import SHARED_IM2ROW
 
@@ -19,7 +20,8 @@ SHARED = SHARED_IM2ROW
 class Decisions(NamedTuple):
     """The selectors of one device, of layers and of the three passes, asked for their choices.
 
-    `as_is` is the name of PyTorch's own kernel in each pass.
+    `as_is` is the name of PyTorch's own kernel in each pass. `forward_only` has the layers that are
+    inferred: the selector of their forward pass decides alone.
     """
 
     as_is: str
@@ -27,13 +29,14 @@ class Decisions(NamedTuple):
     forward_pass: BestOf
     input_gradient: BestOf
     weight_gradient: BestOf
+    forward_only: ForwardOnly
 
     def forward(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> tuple[str, str]:
         """Return how a layer is computed, and what computes its forward pass; "" if undecided."""
         name = self.forward_pass.chosen(problem) or ""
         if not isinstance(met, LayerProblem):
             return INDEPENDENT, name
-        whole = self.layer.chosen(met) or ""
+        whole = self.layer.chosen(met) or (INDEPENDENT if met in self.forward_only else "")
         return whole, self.as_is if whole == JOINT else name
 
     def backward_is_joint(self, layer: LayerProblem, problem: ConvProblem) -> bool:

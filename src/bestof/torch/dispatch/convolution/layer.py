@@ -15,6 +15,7 @@ from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.selection.state.registry import Defaults
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.dispatch.convolution.decisions import INDEPENDENT, JOINT, SHARED, Decisions
+from bestof.torch.dispatch.convolution.forward_only import ForwardOnly
 from bestof.torch.dispatch.convolution.layer_verifier import LayerVerifier
 from bestof.torch.dispatch.convolution.shortcut import Met, Shortcut
 from bestof.torch.dispatch.met_modules import met
@@ -43,8 +44,9 @@ class ConvolutionLayer:
     There is one selector for each pass (forward, input gradient, weight gradient) and one group
     above them. The group chooses for a layer that is trained among three ways: its passes by their
     own selectors, PyTorch's own kernels as a whole, or im2row with the matrix kept between the
-    passes. A forward pass without gradients asks the selector of the forward pass alone. All calls
-    of the process with equal problems share evidence and decision.
+    passes. A forward pass without gradients, or of a layer that is inferred although gradients are
+    on, asks the selector of the forward pass alone. All calls of the process with equal problems
+    share evidence and decision.
 
     A call first looks up its `Shortcut` by what it looks like: `find_forward`, `find_backward`. The
     shortcut says whether a decided kernel answers it, or the selectors do. It holds until any
@@ -60,6 +62,7 @@ class ConvolutionLayer:
         self._as_is = first.rows[0].name
         self._version = (*DEPENDS, *first.device.depends())
         self.kept = KeptMatrices()
+        self.forward_only = ForwardOnly()
         self._compiled = {row.name: row for row in first.rows if row.compiled is not None}
         self._forward: dict[Hashable, Shortcut | None] = {}
         self._backward: dict[Hashable, Shortcut | None] = {}
@@ -83,6 +86,7 @@ class ConvolutionLayer:
             self.forward_pass,
             self.input_gradient,
             self.weight_gradient,
+            self.forward_only,
         )
         for one in parts:
             one.forget = self.drop_shortcuts
@@ -178,10 +182,21 @@ class ConvolutionLayer:
         self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         """Return the output by the selectors."""
-        if isinstance(found.met, LayerProblem):
-            return self.layer(0, found.met, input, weight, bias)  # type: ignore[no-any-return]
+        met = found.met
+        if isinstance(met, LayerProblem):
+            if not self._is_inferred(met, found.is_open):
+                return self.layer(0, met, input, weight, bias)  # type: ignore[no-any-return]
+            self._drop_kept(met, input)
         next(found.counts[0])  # `_forward_apart` would look it up
         return self.forward_pass(found.problem, input, weight, bias)  # type: ignore[no-any-return]
+
+    def _is_inferred(self, layer: LayerProblem, is_open: bool) -> bool:
+        """Return whether no backward pass of a layer is expected, and note its forward pass."""
+        if layer in self.forward_only:
+            return True
+        if is_open and self.forward_only.note_forward(layer):
+            self.drop_shortcuts()
+        return False
 
     def forward_unseen(
         self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
@@ -213,6 +228,8 @@ class ConvolutionLayer:
         If other gradients than the layer's are wanted, the group does not see the call. That is so
         if torch.autograd.grad asks for some of them, or if a compiled graph ran the forward pass.
         """
+        if self.forward_only.note_backward(found.met):  # type: ignore[arg-type]
+            self.drop_shortcuts()
         if not found.is_part:
             next(found.counts[-1])
         layout = found.problem.grad_layout
@@ -221,6 +238,7 @@ class ConvolutionLayer:
 
     def _listen(self, entry: Entry) -> None:
         if not isinstance(entry, TrialEntry):
+            self.forward_only.clear()  # a layer that has been decided is no longer one of them
             self.drop_shortcuts()
 
     def drop_shortcuts(self) -> None:
