@@ -146,7 +146,7 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
         assert watching.team.begun
         watching.look(0.03)
         assert watching.team.begun  # between both bounds, nothing is changed
-        watching.look(0.0)
+        watching.look(0.01)
         assert not watching.team.begun
         torch.set_num_threads(1)
         watching.look(0.5)
@@ -234,6 +234,36 @@ def test_a_thread_that_began_after_the_watch_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(watching, "look", shares.append)
     watching._run(stop)
     assert shares == [pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_the_team_of_a_process_that_rests_ends_after_some_looks(
+    monkeypatch: pytest.MonkeyPatch, computes: bool
+) -> None:
+    """Threads that wake after a rest wait for each other: that alone must not keep the team."""
+    stop, watching, looks = threading.Event(), Neighbours(), 0
+    each = 10**10 if computes else 10**8  # ns of running, and as many of waiting
+
+    def times() -> dict[str, tuple[int, int]]:
+        nonlocal looks
+        looks += 1
+        if looks == 3 * module.RESTED or not watching.team.begun:
+            stop.set()
+        return {"1": (looks * each, looks * each)}
+
+    clock = itertools.count(1.0, 1.0)
+    monkeypatch.setattr(module, "PERIOD", 0.0)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "_times", times)
+    monkeypatch.setattr(watching, "look", lambda waited: None)
+    watching._seen = {"1": (0, 0)}
+    watching.team.begin()
+    try:
+        watching._run(stop)
+        assert watching.team.begun == computes
+        assert looks == (3 * module.RESTED if computes else module.RESTED + 1)
+    finally:
+        watching.team.end()
 
 
 def test_the_watching_thread_does_not_watch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
