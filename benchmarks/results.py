@@ -213,9 +213,13 @@ def run(step: Step, output: Path, folder: Path, *, quick: bool) -> int:
         text=True,
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            lines.append(line)
+        try:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line)
+        except BaseException:
+            process.terminate()  # an interrupt may have met this process alone
+            raise
     status = process.returncode
     took = f"It took {(monotonic() - began) / 60:.1f} minutes."
     last = took if status == 0 else f"{_FAILED} {status}. {took}"

@@ -152,6 +152,20 @@ def test_a_failure_of_bestof_exits_with_1_and_one_of_a_peer_with_0(
     assert "wrong by 1e+00" in capsys.readouterr().out
 
 
+def test_one_algorithm_for_all_layers_may_be_too_inaccurate(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    name, reason = "static-winograd4", "wrong by 2.2e-03"
+    failed = PeerTime(name, "Winograd F(4) for all layers", True, reason=reason)
+    monkeypatch.setattr(
+        bench_model,
+        "measure_model",
+        lambda job, *_, **__: ModelTimes(job, "eager", (EAGER, failed)),
+    )
+    assert main(["bench", "model", "vgg16", "--static"]) == 0
+    assert reason in capsys.readouterr().out
+
+
 def test_models_in_both_types(asked: list[Any], capsys: Any) -> None:
     assert main(["bench", "model", "vgg16", "--dtype", "float32,bfloat16"]) == 0
     printed = capsys.readouterr().out
