@@ -46,8 +46,9 @@ _FEW = tuple(
     one.name for one in PEERS if (one.ours or one.name.startswith("eager")) and not one.static
 )
 _EVERY = tuple(one.name for one in PEERS if not one.static)
+_ONE_ALGORITHM = tuple(one.name for one in PEERS if one.static)
 # What the BestOf paper compares: the choice with every static one.
-_STATIC = ("eager", "enable", *(one.name for one in PEERS if one.static))
+_STATIC = ("eager", "enable", *_ONE_ALGORITHM)
 
 
 def call(argv: Sequence[str]) -> int:
@@ -250,5 +251,5 @@ def _is_sound(peer: PeerTime) -> bool:
     Only PyTorch eager and bestof must have a time. One algorithm for all layers may be too
     inaccurate: Winograd's F(4) was, in a ResNet34 on images of 32x32.
     """
-    needed = (peer.ours or peer.name == "eager") and peer.name not in _STATIC[2:]
+    needed = (peer.ours or peer.name == "eager") and peer.name not in _ONE_ALGORITHM
     return peer.reason is None or not needed

@@ -249,21 +249,25 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
     assert grown < 5000 * 8
 
 
-@pytest.mark.parametrize(("value", "name"), [("1", "PythonHotPath"), ("", "NativeHotPath")])
-def test_an_environment_variable_chooses(value: str, name: str) -> None:
-    if NativeHotPath is None:
-        pytest.skip("the native extension was not built")
-    program = "from bestof.selection.hot_path import HotPath; print(HotPath.__name__)"
-    environment = {**os.environ, "BESTOF_PURE_PYTHON": value}
+def printed(program: str, pure_python: str) -> str:
+    """Return what a program prints with this value of BESTOF_PURE_PYTHON."""
     answer = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment,
+        env={**os.environ, "BESTOF_PURE_PYTHON": pure_python},
         capture_output=True,
         text=True,
         check=True,
         timeout=250,
     )
-    assert answer.stdout.strip() == name
+    return answer.stdout
+
+
+@pytest.mark.parametrize(("value", "name"), [("1", "PythonHotPath"), ("", "NativeHotPath")])
+def test_an_environment_variable_chooses(value: str, name: str) -> None:
+    if NativeHotPath is None:
+        pytest.skip("the native extension was not built")
+    program = "from bestof.selection.hot_path import HotPath; print(HotPath.__name__)"
+    assert printed(program, value).strip() == name
 
 
 @pytest.mark.parametrize(("has_gil", "name"), [(True, "NativeHotPath"), (False, "PythonHotPath")])
@@ -278,13 +282,4 @@ import bestof
 from bestof.selection.hot_path import HotPath
 print(HotPath.__name__, "bestof.selection._hot_path" in sys.modules)
 """
-    environment = {**os.environ, "BESTOF_PURE_PYTHON": ""}
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=250,
-    )
-    assert answer.stdout.split() == [name, str(has_gil)]
+    assert printed(program, "").split() == [name, str(has_gil)]

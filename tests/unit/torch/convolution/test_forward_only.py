@@ -6,23 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import bestof.torch as integration
 from bestof.selection.state.journal import TrialEntry
 from bestof.torch.dispatch.convolution import forward_only as module
 from bestof.torch.dispatch.convolution.forward_only import ForwardOnly
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
-from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 
 CALLS = module._FORWARD_CALLS
-
-
-@pytest.fixture
-def layer() -> ConvolutionLayer:
-    integration.enable()
-    override = convolution_override()
-    assert override is not None
-    return override.layer
 
 
 def operands() -> tuple[Tensor, Tensor]:

@@ -24,14 +24,6 @@ WHOLE = (True, True, True)
 NOT_BIAS = (True, True, False)
 
 
-@pytest.fixture
-def layer() -> ConvolutionLayer:
-    integration.enable()
-    override = convolution_override()
-    assert override is not None
-    return override.layer
-
-
 def test_a_backward_pass_never_gets_the_matrix_of_an_older_forward_pass(
     layer: ConvolutionLayer,
 ) -> None:

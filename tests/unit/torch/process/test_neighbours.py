@@ -175,13 +175,10 @@ def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyP
     assert shares == [1.0]  # 1,000 s of waiting, and nothing of the other threads
 
 
-def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 threads that computed for an hour each, and waited for 0.1 % of it."""
-    hour = 3600 * 10**9
-    after = {str(one): (hour, hour // 1000) for one in range(64)}
-    stop, watching = threading.Event(), Neighbours()
-    watching._seen = dict.fromkeys(after, (0, 0))
-    monkeypatch.setattr(module, "_times", lambda: after)
+def first_look(
+    watching: Neighbours, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> list[float]:
+    """Watch in this thread until a look tells anything. Return the shares that it told."""
     shares: list[float] = []
 
     def look(waited: float) -> None:
@@ -190,6 +187,17 @@ def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(watching, "look", look)
     watching._run(stop)
+    return shares
+
+
+def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 threads that computed for an hour each, and waited for 0.1 % of it."""
+    hour = 3600 * 10**9
+    after = {str(one): (hour, hour // 1000) for one in range(64)}
+    stop, watching = threading.Event(), Neighbours()
+    watching._seen = dict.fromkeys(after, (0, 0))
+    monkeypatch.setattr(module, "_times", lambda: after)
+    shares = first_look(watching, stop, monkeypatch)
     assert shares == [pytest.approx(0.001, rel=0.01)]
 
 
@@ -204,14 +212,7 @@ def test_a_look_at_an_idle_process_changes_nothing(
     watching._seen = {"1": (0, 0)}
     monkeypatch.setattr(module, "PERIOD", 0.0)
     monkeypatch.setattr(module, "_times", lambda: next(times))
-    shares: list[float] = []
-
-    def look(share: float) -> None:
-        shares.append(share)
-        stop.set()
-
-    monkeypatch.setattr(watching, "look", look)
-    watching._run(stop)
+    shares = first_look(watching, stop, monkeypatch)
     assert shares == [waited]
     assert next(times, None) is None
 
@@ -271,14 +272,7 @@ def test_the_watching_thread_does_not_watch_itself(monkeypatch: pytest.MonkeyPat
     stop, watching = threading.Event(), Neighbours()
     watching._seen = {own: (0, 0), "1": (0, 0)}
     monkeypatch.setattr(module, "_times", lambda: {own: (0, hour), "1": (hour, 0)})
-    shares: list[float] = []
-
-    def look(share: float) -> None:
-        shares.append(share)
-        stop.set()
-
-    monkeypatch.setattr(watching, "look", look)
-    watching._run(stop)
+    shares = first_look(watching, stop, monkeypatch)
     assert shares == [0.0]
 
 
