@@ -74,8 +74,10 @@ def summary_of(report: Report) -> tuple[list[str], Store | None]:
         store = None
     written = store is None or store.flush(_WRITE_SECONDS)
     url, width = None if store is None else store.url, terminal_width(sys.stderr)
-    waits = Defaults.budget.waited > 0
-    lines = summary_lines(report, torch, url, written=written, waits=waits, width=width)
+    budget = Defaults.budget
+    waits = {"their budget": budget.waited, "busy neighbours": budget.crowded}
+    waited_for = " and ".join(what for what, times in waits.items() if times)
+    lines = summary_lines(report, torch, url, written=written, waited_for=waited_for, width=width)
     return lines, store
 
 
@@ -85,14 +87,14 @@ def summary_lines(
     store: str | None,
     *,
     written: bool = True,
-    waits: bool = False,
+    waited_for: str = "",
     width: int = 100,
 ) -> list[str]:
     """Return the lines for the program that a report is about.
 
     `store` is the URL of the store, or None if decisions are not kept. `written` says whether the
-    store has all of them, `waits` whether trials have waited for their budget. `width` is that of
-    the lines of the table.
+    store has all of them, `waited_for` what trials have waited for. `width` is that of the lines of
+    the table.
     """
     assert report.run is not None
     program, where = run_lines(report.run)
@@ -105,7 +107,7 @@ def summary_lines(
     lines = [title, f"  {where}"]
     if rows:
         lines += [f"  {line}" for line in table_lines(rows, width - 2, _ROWS)]
-    facts = _facts(report, rows, torch, waits=waits)
+    facts = _facts(report, rows, torch, waited_for)
     if store is not None and store.startswith("lock:"):
         facts.append(("locked to", f"{store.removeprefix('lock:')}: nothing is measured or kept"))
     elif store is not None and not written:
@@ -119,7 +121,7 @@ def summary_lines(
 
 
 def _facts(
-    report: Report, rows: Sequence[Row], torch: TorchSummary | None, *, waits: bool
+    report: Report, rows: Sequence[Row], torch: TorchSummary | None, waited_for: str
 ) -> list[tuple[str, str]]:
     total, run = net(report), report.run
     assert run is not None
@@ -138,8 +140,8 @@ def _facts(
         facts.append(("net", f"{duration(total.seconds)}: saved, less what tuning cost"))
     unsettled = sum(row.chosen is None for row in rows)
     if unsettled:
-        why = "few calls so far, and trials that waited for their budget" if waits else None
-        facts.append(("unsettled", f"{plural(unsettled, 'row')}: {why or 'few calls so far'}"))
+        why = f", and trials that waited for {waited_for}" if waited_for else ""
+        facts.append(("unsettled", f"{plural(unsettled, 'row')}: few calls so far{why}"))
     drifted = sum(bool(one.history) for selector in report.selectors for one in selector.problems)
     if drifted:
         facts.append(

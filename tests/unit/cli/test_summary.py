@@ -100,8 +100,8 @@ def test_saved_tuning_and_net_agree() -> None:
 def test_an_unsettled_row_tells_if_trials_waited_for_their_budget() -> None:
     rows = tuple(AlternativeReport(name, "measured", 1.0, None, 1) for name in "ab")
     report = ended(ProblemReport("a layer", None, None, rows))
-    for waits, told in ((False, ""), (True, ", and trials that waited for their budget")):
-        lines = summary_lines(report, None, None, waits=waits)
+    for waited, told in (("", ""), ("their budget", ", and trials that waited for their budget")):
+        lines = summary_lines(report, None, None, waited_for=waited)
         assert fact(lines, "unsettled") == f"1 row: few calls so far{told}"
 
 

@@ -144,7 +144,10 @@ def test_trials_around_unsettled_choices_are_given_as_the_reason(program: Progra
         store="off",
     )
     outer(1), outer(1)
-    assert outer.explain(1).why == "none of 2 trials counted, as choices inside them are unsettled"
+    assert outer.explain(1).why == (
+        "none of 2 trials counted, as choices inside them are unsettled, or neighbours had the "
+        "processors"
+    )
 
 
 def test_two_batch_sizes_under_one_key_are_measured_anew(program: Program) -> None:

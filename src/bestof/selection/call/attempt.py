@@ -25,6 +25,7 @@ from bestof.selection.passes import Pass
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.trials.circumstances import told
+from bestof.selection.trials.crowd import LEAST
 from bestof.selection.trials.timer import Timing
 from bestof.selection.trials.trial import Trial, current_trial, detours, timed_later
 from bestof.selection.trials.verifier import Verdict, Verifier
@@ -76,6 +77,7 @@ class Attempt(Trial):
         self.done = False
         self.children = None
         self.unanswered = ()
+        self.waited = 0.0
         self.tuning = tuning
         self.stage = stage
         self.begun = begun
@@ -111,6 +113,8 @@ class Attempt(Trial):
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
+        watched = self.timed and late is None and self.tuning.least > LEAST
+        before = knowledge.watch(self.tuning) if watched else None
         failure: Exception | None = None
         handlers = registered_handlers()
         try:
@@ -125,6 +129,8 @@ class Attempt(Trial):
             self.timing = None if type(result) is CoroutineType else late.stop(self.timing)
             self.timed = self.timing is not None
         if failure is None:
+            if before is not None:
+                self.waited = knowledge.budget.waited_in(before, seconds)
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:

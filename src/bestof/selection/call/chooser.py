@@ -21,6 +21,7 @@ from bestof.selection.passes import Pass, PythonWinner
 from bestof.selection.state import registry
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.tuning import Tuning
+from bestof.selection.trials.crowd import LEAST
 from bestof.selection.trials.trial import (
     Trial,
     call_inside,
@@ -168,6 +169,7 @@ class Chooser:
         failure: Exception | None = None
         handlers = registered_handlers()
         counts = begun.timed if begun is not None else not knowledge.grouped
+        before = knowledge.watch(tuning) if tuning.least > LEAST else None
         try:
             seconds, result = timed(
                 detours,
@@ -192,6 +194,8 @@ class Chooser:
             if failure is not None:
                 return attempt.turn_to_another(trial, failure, None).run(args, kwargs)
             return attempt.awaited(result, None, None, args, kwargs)
+        if before is not None:
+            trial.waited = knowledge.budget.waited_in(before, seconds)
         with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:

@@ -9,7 +9,6 @@ from operator import truediv
 
 from bestof.selection.policies.argument import check_count, check_names, check_number, check_pairs
 from bestof.selection.policies.bound import margins, spare
-from bestof.selection.policies.spread import is_busy, least
 
 # The traces and figures below are those of `benchmarks/policies.py`.
 #
@@ -70,9 +69,7 @@ class Race:
 
     The contenders are a tie when the first one is within 1 + `tie` of all the others, at the same
     confidence. After `max_trials` rounds, the first one within half the band of the leader wins. A
-    near-tie thus goes to the first in the list, in every run and on every rank. They are compared
-    by medians of ratios, or, if the times of each one spread as on a busy machine, by the mean of
-    its two least times.
+    near-tie thus goes to the first in the list, in every run and on every rank.
 
     `hopeless`: an alternative is out after one call if that call takes more than this many times
     the fastest first call. The default, None, gives each one a second call, because a first call
@@ -242,11 +239,6 @@ class RaceSearch:
             self._winner = first
         elif rounds == policy.max_trials:
             close = 1.0 + policy.tie / 2
-            if is_busy(ranked[position] for position in left):
-                lows = {position: least(ranked[position]) for position in left}
-                bound = close * min(lows.values())
-                self._winner = next(position for position in left if lows[position] <= bound)
-                return
             self._winner = next(
                 position
                 for position in left

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from bestof.html_table import html_table
 from bestof.selection.duration import duration
 from bestof.selection.policies import Race
-from bestof.selection.policies.spread import is_busy, least
 from bestof.selection.store.pin_order import closest
 from bestof.selection.store.record import Evidence, Pin, Record
 
@@ -109,11 +108,6 @@ def _why(record: Record) -> str:
         return (
             f"{record.decision} ties with {rival.alternative}, whose median is {behind} lower: "
             f"within the tie band of {Race().tie:.0%}, the first in the list wins"
-        )
-    if is_busy((chosen.samples, rival.samples)) and least(chosen.samples) <= least(rival.samples):
-        return (
-            f"{record.decision} has lower least times than {rival.alternative}, whose median is "
-            f"{behind} lower: the times of both spread as on a busy machine, where least times tell"
         )
     return (
         f"{rival.alternative} has a median {behind} lower than {record.decision}, which is more "

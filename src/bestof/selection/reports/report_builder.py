@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.problem import problem_text
-from bestof.selection.policies.spread import spread
 from bestof.selection.reports.report import (
     AlternativeReport,
     Met,
@@ -19,7 +18,7 @@ from bestof.selection.reports.report import (
     Status,
 )
 from bestof.selection.state.decision import Decision
-from bestof.selection.state.noise import is_noisy
+from bestof.selection.state.noise import is_noisy, spread
 from bestof.selection.state.registry import selectors
 from bestof.selection.state.savings import Savings
 from bestof.selection.state.tuning import Tuning
@@ -106,7 +105,10 @@ def _why_unsettled(tuning: Tuning) -> str | None:
         )
     counted = sum(len(candidate.samples) for candidate in tuning.candidates)
     if tried > 1 and counted == 0:
-        return f"none of {tried} trials counted, as choices inside them are unsettled"
+        return (
+            f"none of {tried} trials counted, as choices inside them are unsettled, or neighbours "
+            "had the processors"
+        )
     waits_for: str | None = getattr(tuning.search, "waits_for", None)
     return waits_for
 

@@ -14,13 +14,18 @@ from bestof.selection.outside import reraise_from_outside
 
 
 class TrialEntry(NamedTuple):
-    """One timed call. `counted` is false if the trial met an unsettled choice inside."""
+    """One timed call.
+
+    `counted` is false if the trial met an unsettled choice inside, or waited for a processor.
+    `waited` are the seconds for which it waited, if it does not count for this reason.
+    """
 
     problem: Hashable
     alternative: str
     stage: int
     seconds: float
     counted: bool
+    waited: float = 0.0
 
 
 class DecisionEntry(NamedTuple):
@@ -55,7 +60,7 @@ Entry = TrialEntry | DecisionEntry | DisqualificationEntry | DriftEntry
 _Rare = DecisionEntry | DisqualificationEntry | DriftEntry
 
 
-_Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
+_Trial = tuple[Hashable, str, int, float, bool, float]  # the fields of a TrialEntry
 
 _log = logging.getLogger("bestof")
 
@@ -75,14 +80,21 @@ def logging_trials(
         if isinstance(entry, TrialEntry):
             took = f"{entry.alternative} took {duration(entry.seconds)}"
             stage = f" (stage {entry.stage})" if entry.stage else ""
-            counts = "" if entry.counted else "; not counted: it contains another search"
-            _log.debug("%s: %s%s%s", where, took, stage, counts)
+            _log.debug("%s: %s%s%s", where, took, stage, _why_not(entry))
         elif isinstance(entry, DisqualificationEntry):
             _log.debug("%s: %s is out: %s", where, entry.alternative, entry.reason)
         if listener is not None:
             listener(entry)
 
     return tell
+
+
+def _why_not(trial: TrialEntry) -> str:
+    if trial.counted:
+        return ""
+    if trial.waited:
+        return f"; not counted: it waited for a processor for {duration(trial.waited)}"
+    return "; not counted: it contains another search"
 
 
 class Journal:

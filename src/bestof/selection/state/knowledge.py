@@ -31,6 +31,7 @@ from bestof.selection.state.savings import Savings
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.record import Evidence, Record
+from bestof.selection.trials.crowd import Waits
 from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
@@ -186,7 +187,10 @@ class Knowledge:
             self.comparison = (self.comparison + min(cost / seconds, dear)) / 2
 
     def may_try(self, tuning: Tuning) -> bool:
-        """Return whether the budget allows the next trial, with its comparison."""
+        """Return whether the next trial, with its comparison, need not wait.
+
+        It waits for the budget, and for neighbours that have the processors.
+        """
         least = tuning.least
         if least == inf or registry.ranks_agree():
             return True  # the program needs the call; or all ranks of a job try alike
@@ -195,11 +199,19 @@ class Knowledge:
         position = tuning.ask() if tuning.asked is None else tuning.asked
         if position is None:
             return True  # the search is over
+        if self.budget.is_crowded(self.budget_share, least):
+            return False
         cost = tuning.likely_cost(position)
         if self._checks and position > 0 and not tuning.candidates[position].trusted:
             cost += least * self.comparison
         # A trial that is likely to cost nothing waits too, while the account is used up.
         return self.budget.allows(self.budget_share, max(cost, min(least, LEAST_COST)))
+
+    def watch(self, tuning: Tuning) -> Waits | None:
+        """Return what tells later whether a trial that begins now had to wait for neighbours."""
+        if registry.ranks_agree() or isinstance(self.choice.current(), Window):
+            return None  # as in `may_try`
+        return self.budget.begin(self.budget_share, tuning.least)
 
     def may_compare(self) -> bool:
         """Return whether the budget allows a cheap comparison of a trusted alternative."""
@@ -313,7 +325,7 @@ class Knowledge:
 
         Called with the lock held.
         """
-        clean, whole, total = trial.clean, True, seconds
+        clean, whole, total = trial.clean and not trial.waited, True, seconds
         if not 0.0 <= seconds < inf:  # the clock went backwards
             seconds, total, clean = 0.0, 0.0, False
         if begun is not None:
@@ -334,7 +346,7 @@ class Knowledge:
             if trial.children is not None:
                 candidate.adopt(trial.children)
             self.journal.add_trial(
-                (tuning.problem, candidate.alternative.name, stage, seconds, clean)
+                (tuning.problem, candidate.alternative.name, stage, seconds, clean, trial.waited)
             )
             self.trials += 1
             self.trial_seconds += seconds
@@ -352,6 +364,12 @@ class Knowledge:
                     tuning.asked = None
                     tuning.unsaved = True
                     search.tell(position, total)
+                elif trial.clean and trial.waited:
+                    # What neighbours took is no price of tuning.
+                    candidate.counted += 1
+                    candidate.seconds += total - trial.waited
+                    if self.budget.is_on:
+                        self.budget.book(total - trial.waited - tuning.least)
         if tuning.asks_ahead and tuning.lone is None:
             tuning.asked = tuning.ask()
             if tuning.asked is not None:  # so there is no winner: most trials need not ask for it

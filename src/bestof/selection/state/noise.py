@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from bestof.selection.policies.spread import spread
 from bestof.selection.store.record import Evidence, settled_samples
 
 _SPREAD = 0.25  # of the median: samples with a larger spread come from a busy machine
@@ -46,3 +45,10 @@ def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
 def _are_two_unlike(evidence: Sequence[Evidence], decision: str | None) -> bool:
     times = next(one.samples for one in evidence if one.alternative == decision)
     return len(times) == 2 and spread(times) > _SPREAD * median(times)
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Return half the distance between the quartiles of at least two times, in seconds."""
+    ordered = sorted(samples)
+    half = len(ordered) // 2
+    return (median(ordered[-half:]) - median(ordered[:half])) / 2

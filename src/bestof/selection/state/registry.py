@@ -295,12 +295,13 @@ def trials_of_all() -> int:
 
 
 def search_count() -> int:
-    """Return a number that grows with each call in which a search goes on, or waits for its budget.
+    """Return a number that grows with each call in which a search goes on, or waits for its budget
+    or for neighbours.
 
     If calls do not change it, they are decided. The number of trials does not say so: while a
     budget is used up, undecided problems make none.
     """
-    return trials_of_all() + Defaults.budget.waited
+    return trials_of_all() + Defaults.budget.waited + Defaults.budget.crowded
 
 
 def _flush_all() -> None:

@@ -25,6 +25,8 @@ class Trial:
     `children` are the choices met inside it, as (selector, problem). If one of them was unsettled,
     `clean` is false: the time contains trials of another selector, and does not count. `unanswered`
     holds the last errors of calls of the same selector inside it that no alternative answered.
+    `waited` are the seconds for which neighbours had its processors. If there are any, the time
+    does not count either.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class Trial:
         "position",
         "problem",
         "unanswered",
+        "waited",
     )
 
     def __init__(
@@ -50,6 +53,7 @@ class Trial:
         self.done = False
         self.children: set[tuple[str, Hashable]] | None = None
         self.unanswered: tuple[BaseException, ...] = ()
+        self.waited = 0.0
 
     def meets(self, selector: str, problem: Hashable, *, settled: bool) -> None:
         """Note a choice made inside this trial."""
