@@ -128,7 +128,7 @@ def _lines(done: Projection, peak: Peak, rows: int) -> Iterator[str]:
     yield from _warnings(done)
     yield ""
     yield from columns(
-        ("ceiling", "hot ms", "cold ms", "efficiency", "step ms", "expected"),
+        ("ceiling", "replayed", "hot ms", "cold ms", "efficiency", "step ms", "expected"),
         list(_ceilings(done)),
     )
     yield ""
@@ -157,6 +157,7 @@ def _ceilings(done: Projection) -> Iterator[tuple[str, ...]]:
         hot, cold = (done.projected(name, cold) for cold in (False, True))
         yield (
             name,
+            f"{done.share(name):.0%}",
             f"{hot * 1e3:.2f}",
             f"{cold * 1e3:.2f}",
             _bracket(done, name, hot, cold),
@@ -165,9 +166,9 @@ def _ceilings(done: Projection) -> Iterator[tuple[str, ...]]:
         )
     least = done.roofline()
     if least is not None:
-        text = f"{least * 1e3:.2f}"
-        step = _step(done, "", least, least)
-        yield ("roofline", text, text, _bracket(done, "", least, least), step, "")
+        text, share = f"{least * 1e3:.2f}", f"{done.coverage:.0%}"
+        efficiency, step = _bracket(done, "", least, least), _step(done, "", least, least)
+        yield ("roofline", share, text, text, efficiency, step, "")
 
 
 def _bracket(done: Projection, name: str, hot: float, cold: float) -> str:

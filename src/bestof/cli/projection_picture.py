@@ -32,8 +32,9 @@ def draw_projection(title: str, machine: str, done: Projection, path: str) -> No
                     least = min(seconds, alone)
                     parts[_name(one)] = parts.get(_name(one), 0.0) + least
             parts[_REST] = done.wall - done.replayed(ceiling)
-            bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
-    text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed\n{machine}"
+            share = f"{done.share(ceiling):.0%} replayed"
+            bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}, {share}", parts))
+    text = f"{Path(title).name}: a step, and what a replay of its parts promises\n{machine}"
     draw_stacked_bars([bars], text, Path(path))
 
 

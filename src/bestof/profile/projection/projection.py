@@ -98,6 +98,10 @@ class Projection:
         """Return the observed time of what was replayed."""
         return sum(seconds for _, seconds in self.parts(ceiling))
 
+    def share(self, ceiling: str) -> float:
+        """Return the share of the step's wall time that was replayed for a ceiling."""
+        return self.replayed(ceiling) / self.wall if self.wall > 0 else 0.0
+
     def projected(self, ceiling: str, cold: bool) -> float:
         """Return the seconds of what was replayed at a ceiling.
 
