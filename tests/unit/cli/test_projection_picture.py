@@ -51,6 +51,7 @@ def test_each_bar_is_a_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     projection_picture.draw_projection("train.py", "a processor", done, "picture.png")
     bars = {bar.label: bar.parts for bar in drawn}
     assert bars["observed"] == {"norm": 2.0, "(not replayed)": 8.0}
-    assert bars["as logged, alone, hot"] == {"norm": 1.0, "(not replayed)": 8.0}
-    assert bars["with `enable`, hot"] == {"norm": 1.0, "convolution": 2.0, "(not replayed)": 2.0}
+    assert bars["as logged, alone, hot, 20% replayed"] == {"norm": 1.0, "(not replayed)": 8.0}
+    whole = bars["with `enable`, hot, 80% replayed"]
+    assert whole == {"norm": 1.0, "convolution": 2.0, "(not replayed)": 2.0}
     assert max(sum(parts.values()) for parts in bars.values()) == 10.0

@@ -42,3 +42,16 @@ def test_alternatives_that_do_not_apply_share_a_line(capsys: pytest.CaptureFixtu
     print_tables([alternatives_table(PassTimes("forward", "i1", 2, 10**9, rows))])
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[-2:] == ["wrong failed: ValueError", "not applicable: 2 others, named by --json"]
+
+
+def test_a_sentence_does_not_fold_the_words_of_other_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "60")
+    name, why = "Winograd F(4) for all layers", "wrong by 2.2e-03 of the results (2e-03 allowed)"
+    rows = [("", name, why, ""), ("*", "PyTorch eager, channels first", "254.97", "1.00x")]
+    print_tables([Table("", ("", "peer", "ms", "ratio"), rows)])
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines[1].split()) == "* PyTorch eager, channels first 254.97 1.00x"
+    assert " ".join(" ".join(lines[2:]).split()) == f"{name} {why}"

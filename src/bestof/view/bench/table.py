@@ -17,8 +17,8 @@ class Table:
     """A table of text. The first `left` columns are words, aligned left. The others are numbers.
 
     A row that begins with a star is the best one. A row that begins with an exclamation mark is a
-    failure. A row without numbers may have a sentence in its first column of numbers. `below` is a
-    line behind the rows.
+    failure. A row without numbers may have a sentence in its first column of numbers; rich draws it
+    behind the other rows. `below` is a line behind all of them.
     """
 
     title: str
@@ -60,11 +60,16 @@ def _print_drawn(tables: Sequence[Table]) -> None:
             measured = [len(row[place]) for row in table.rows if table.is_measured(row)]
             least = None if place < table.left else max(measured, default=1)
             drawn.add_column(heading, justify=justify, overflow="fold", min_width=least)
+        # A sentence would widen its column of numbers, and fold the words of all rows.
+        sentences = [row for row in table.rows if " " in row[table.left]]
         for row in table.rows:
-            usual = "" if table.is_measured(row) else "dim"
-            style = {"*": "bold green", "!": "bold red"}.get(row[0], usual)
-            drawn.add_row(*map(Text, row), style=style)
+            if row not in sentences:
+                usual = "" if table.is_measured(row) else "dim"
+                style = {"*": "bold green", "!": "bold red"}.get(row[0], usual)
+                drawn.add_row(*map(Text, row), style=style)
         console.print(drawn)
+        for row in sentences:
+            console.print(Text("  ".join(filter(None, row)), style="dim"))
         if table.below:
             console.print(Text(table.below, style="dim"))
     sys.stdout.flush()
