@@ -22,13 +22,17 @@ PATIENCE = 1.0
 It takes 0.1 ms, but the thread cannot end while the interpreter shuts down.
 """
 
-CROWDED, ALONE = 0.05, 0.02
+CROWDED, ALONE = 0.1, 0.02
 """Shares of the time for which the threads of this process wanted a processor and had none.
 
-Above the first one there are neighbours, below the second one there are none. Between them,
-nothing is changed. The time is that of all threads together: 64 threads that have each waited for
-0.1 % of a second have no neighbours. MobileNetV3, whose 60 regions take 3 ms, has waited for 0.1 %
-of the time without the team, and for 0.8 to 1 % with it, on a machine without neighbours.
+There are neighbours if two looks in a row are above the first one, and none if one look is below
+the second one. The time is that of all threads together: 64 threads that have each waited for 0.1 %
+of a second have no neighbours.
+
+Beside one busy process, two threads on two processors wait for a quarter of the time. On a machine
+without neighbours, MobileNetV3, whose 60 regions take 3 ms, waits for 0.1 % of it, and for 0.8 to
+1 % with the team. Of eight programs that compute in turn, each for half a second, one waits for 2
+to 8 %, because threads of the one before still spin; a single look told 15 %.
 """
 
 ENOUGH = 20_000_000
@@ -64,6 +68,7 @@ class Neighbours:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._rests = False
+        self._was_crowded = False  # at the last look that told anything
         self._seen: dict[str, tuple[int, int]] = {}  # at the last look that told anything
         self._looked = self._told = 0.0
 
@@ -130,10 +135,12 @@ class Neighbours:
 
     def look(self, waited: float) -> None:
         """Begin or end the team. waited: the share of the wanted time, see `CROWDED`."""
-        if waited > CROWDED and torch.get_num_threads() > 1:
+        is_crowded = waited > CROWDED and torch.get_num_threads() > 1
+        if is_crowded and self._was_crowded:
             self.team.begin()
         elif waited < ALONE:
             self.team.end()
+        self._was_crowded = is_crowded
 
     def _start(self) -> None:
         stop = threading.Event()
@@ -174,6 +181,7 @@ class Neighbours:
             rested = rested + rests if self.team.begun else 0
             if rested == RESTED:
                 self.team.end()
+                self._was_crowded = True  # the next look decides
             elif ran + waited >= ENOUGH:
                 self.look(waited / (ran + waited))
             else:

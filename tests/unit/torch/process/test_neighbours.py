@@ -140,15 +140,17 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
     watching, before = Neighbours(), torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        watching.look(0.03)
-        assert not watching.team.begun
+        for waited in (0.5, 0.08, 0.5):
+            watching.look(waited)
+        assert not watching.team.begun  # two looks in a row tell that there are neighbours
         watching.look(0.5)
         assert watching.team.begun
-        watching.look(0.03)
+        watching.look(0.08)
         assert watching.team.begun  # between both bounds, nothing is changed
         watching.look(0.01)
         assert not watching.team.begun
         torch.set_num_threads(1)
+        watching.look(0.5)
         watching.look(0.5)
         assert not watching.team.begun  # one thread waits for no other
     finally:
@@ -335,6 +337,7 @@ def test_a_plan_that_the_watching_thread_collects_is_left_at_once() -> None:
 def test_a_forked_process_starts_anew() -> None:
     watching = Neighbours()
     watching.watch()
+    watching.look(1.0)
     watching.look(1.0)
     stop, team = watching._stop, watching.team
     watching.forget()  # what a fork calls in the child, where no thread of the parent exists
