@@ -104,7 +104,7 @@ RESULTS = (
             _models(
                 "bestof-imagenet",
                 "vgg16 resnet34",
-                "--train --batch 2 --rounds 3 --settle 150",
+                "--train --batch 2 --steps 30 --rounds 3 --settle 150",
             ),
         ),
     ),

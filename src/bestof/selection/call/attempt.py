@@ -77,7 +77,7 @@ class Attempt(Trial):
         self.done = False
         self.children = None
         self.unanswered = ()
-        self.waited = 0.0
+        self.waited = self.apart = 0.0
         self.tuning = tuning
         self.stage = stage
         self.begun = begun
@@ -131,6 +131,8 @@ class Attempt(Trial):
         if failure is None:
             if before is not None:
                 self.waited = knowledge.budget.waited_in(before, seconds)
+            if self.apart:
+                seconds = knowledge.own(self, seconds)
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:

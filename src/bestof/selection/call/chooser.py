@@ -196,6 +196,8 @@ class Chooser:
             return attempt.awaited(result, None, None, args, kwargs)
         if before is not None:
             trial.waited = knowledge.budget.waited_in(before, seconds)
+        if trial.apart:
+            seconds = knowledge.own(trial, seconds)
         with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:

@@ -213,6 +213,12 @@ class Knowledge:
             return None  # as in `may_try`
         return self.budget.begin(self.budget_share, tuning.least)
 
+    def own(self, trial: Trial, seconds: float) -> float:
+        """Return the time of a trial without what was set apart, and book that on its own."""
+        if self.budget.is_on:
+            self.budget.book(trial.apart)
+        return max(0.0, seconds - trial.apart)
+
     def may_compare(self) -> bool:
         """Return whether the budget allows a cheap comparison of a trusted alternative."""
         return registry.ranks_agree() or self.budget.has_left(self.budget_share)

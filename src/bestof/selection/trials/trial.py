@@ -26,10 +26,11 @@ class Trial:
     `clean` is false: the time contains trials of another selector, and does not count. `unanswered`
     holds the last errors of calls of the same selector inside it that no alternative answered.
     `waited` are the seconds for which neighbours had its processors. If there are any, the time
-    does not count either.
+    does not count either. `apart` are the seconds that `set_apart` has taken out of its time.
     """
 
     __slots__ = (
+        "apart",
         "children",
         "clean",
         "done",
@@ -54,6 +55,7 @@ class Trial:
         self.children: set[tuple[str, Hashable]] | None = None
         self.unanswered: tuple[BaseException, ...] = ()
         self.waited = 0.0
+        self.apart = 0.0
 
     def meets(self, selector: str, problem: Hashable, *, settled: bool) -> None:
         """Note a choice made inside this trial."""
@@ -104,6 +106,18 @@ def innermost_trial() -> Trial | None:
     while trial is not None and trial.done:
         trial = trial.parent
     return trial
+
+
+def set_apart(seconds: float) -> None:
+    """Take seconds out of the time of the trials that the caller runs in.
+
+    They are for work whose result later calls use, such as packing weights that stay the same. A
+    problem that many layers share would else pay for the weights of a further layer in each trial.
+    """
+    trial = innermost_trial()
+    while trial is not None:
+        trial.apart += seconds
+        trial = trial.parent
 
 
 def timed_in_python(

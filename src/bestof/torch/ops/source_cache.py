@@ -7,14 +7,22 @@ from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor, UntypedStorage
+from torch.nn import Parameter
 
 from bestof.entries import entries
 from bestof.torch.ops.memory_bound import room, watch
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+_MADE = 16384  # keys that are remembered
+
 Owner: TypeAlias = UntypedStorage | Tensor
 """With what an entry leaves."""
+
+
+def is_of_parameter(tensor: Tensor) -> bool:
+    """Return whether a tensor is a parameter, or a view of one, and so will be met again."""
+    return isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
 
 
 class Stamp(NamedTuple):
@@ -55,6 +63,7 @@ class SourceCache(Generic[K, V]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: dict[K, Kept[V]] = {}
+        self._made: dict[K, None] = {}
         watch(self)
 
     def __len__(self) -> int:
@@ -87,10 +96,11 @@ class SourceCache(Generic[K, V]):
 
     def _keep(
         self, key: K, owner: Owner, stamp: Stamp, value: V, nbytes: int, loan: object = None
-    ) -> None:
+    ) -> bool:
         """Keep a value as long as its owner lives, if the memory bound has room for it.
 
-        It becomes the youngest.
+        It becomes the youngest. Return whether it is kept, and was made for the first time. What is
+        made again, because the limit is low or the tensor changes, may be made at each call.
 
         nbytes: at most the limit. loan: is kept as long as the entry.
         """
@@ -103,6 +113,11 @@ class SourceCache(Generic[K, V]):
 
         kept.pop(key, None)
         if nbytes > room():
-            return
+            return False
         kept[key] = Kept(weakref.ref(owner, forget), stamp, value, nbytes, loan)
         self.shrink(self.size - self.limit)
+        is_new = key not in self._made
+        if len(self._made) >= _MADE:
+            self._made.clear()
+        self._made[key] = None
+        return is_new

@@ -17,8 +17,10 @@ from weight_changes import WEIGHT_CHANGES
 import bestof.torch as integration
 from bestof import kernels
 from bestof.selection import Fixed, use_policy
+from bestof.selection.trials.trial import Trial, current_trial
 from bestof.torch.backends.fingerprint import fingerprint_of
 from bestof.torch.dispatch.overrides import convolution_override
+from bestof.torch.ops.convolution import packed_weights
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 
 
@@ -276,3 +278,67 @@ def test_threads_share_them(winograd: PackedWeightsCache) -> None:
         thread.join()
     assert failed == []
     assert len(winograd) == 1
+
+
+@pytest.fixture
+def trial() -> Iterator[Trial]:
+    found = Trial(None, None, 0, None)
+    token = current_trial.set(found)
+    yield found
+    current_trial.reset(token)
+
+
+def test_packing_a_parameter_once_is_no_part_of_a_trial(
+    cache: PackedWeightsCache, trial: Trial
+) -> None:
+    weights = [filters(), filters()]
+    apart = [0.0]
+    for weight in (*weights, *weights):
+        cache.get(weight, "winograd4", 1)
+        apart.append(trial.apart)
+    assert apart[0] < apart[1] < apart[2] == apart[3] == apart[4]
+
+
+def test_packing_again_is_part_of_the_trial(cache: PackedWeightsCache, trial: Trial) -> None:
+    """If there is no room for all, each call may pack."""
+    weights = [filters(), filters()]
+    packed = cache.get(weights[0], "winograd4", 1)
+    assert packed is not None
+    cache.limit = packed.nbytes
+    cache.get(weights[1], "winograd4", 1)
+    apart = trial.apart
+    for weight in (*weights, *weights):
+        cache.get(weight, "winograd4", 1)
+    with torch.no_grad():
+        weights[1].mul_(2.0)
+    cache.get(weights[1], "winograd4", 1)
+    assert trial.apart == apart
+
+
+def test_packing_what_is_no_parameter_is_part_of_the_trial(
+    cache: PackedWeightsCache, trial: Trial
+) -> None:
+    """Weights that the program computes may be new in each call."""
+    for _ in range(3):
+        cache.get(torch.randn(32, 48, 3, 3), "winograd4", 1)
+    assert trial.apart == 0.0
+    parameter = filters(16)
+    with torch.no_grad():
+        cache.get(parameter.view(16, 48, 3, 3), "winograd4", 1)
+    assert trial.apart > 0.0
+
+
+def test_layers_that_share_a_problem_pack_apart_from_its_trials(
+    own_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eleven layers of ResNet34 do: each trial packed other weights, so the kernel seemed slow."""
+    apart: list[float] = []
+    monkeypatch.setattr(packed_weights, "set_apart", apart.append)
+    integration.enable()
+    layers = [nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(6)]
+    net, x = nn.Sequential(*layers).eval(), torch.randn(1, 64, 14, 14)
+    with torch.no_grad():
+        for _ in range(12):
+            net(x)
+    assert len(apart) >= len(layers)
+    assert min(apart) > 0.0

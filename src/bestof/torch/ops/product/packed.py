@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TypeAlias
 
 from torch import Tensor
 
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
+from bestof.selection.trials.trial import set_apart
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.memory_bound import room
-from bestof.torch.ops.source_cache import SourceCache, Stamp
+from bestof.torch.ops.source_cache import SourceCache, Stamp, is_of_parameter
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 """Algorithm, address, shape and strides."""
@@ -53,6 +55,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
             return found
         if b.nbytes > room():
             return None  # else it would be packed at each call
+        began = perf_counter()
         packed = pack_matrix(b.detach(), algorithm=algorithm)
         if packed.nbytes > self.limit:
             return None
@@ -62,7 +65,9 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
             loan = self.shim.lend(
                 packed, packed_address(packed), stamp.address, lent, stamp.version, now
             )
-        self._keep(key, b.untyped_storage(), stamp, packed, packed.nbytes, loan)
+        is_new = self._keep(key, b.untyped_storage(), stamp, packed, packed.nbytes, loan)
+        if is_new and is_of_parameter(b):
+            set_apart(perf_counter() - began)
         return packed
 
     def meets_again(self, b: Tensor, algorithm: str) -> bool:

@@ -20,6 +20,7 @@ import bestof.torch as integration
 from bestof import kernels
 from bestof.selection.state.journal import DecisionEntry
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops.product import packed
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import bound_of
@@ -257,3 +258,17 @@ def test_results_in_every_layout(override: Override, rows: int, bias: bool) -> N
         expected = a.double() @ b.double() + (0 if added is None else added.double())
         bound = bound_of(override._selection.rows[NAME], problem)
         assert (got - expected).abs().max() <= bound.maximum * expected.square().mean().sqrt()
+
+
+def test_only_packing_a_parameter_is_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other matrices may be new in each call, and would be packed in each one."""
+    apart: list[float] = []
+    monkeypatch.setattr(packed, "set_apart", apart.append)
+    cache = PackedMatrices(1 << 24)
+    with torch.no_grad():
+        cache.get(torch.randn(96, 72), "blocked")
+        assert apart == []
+        one = layer()
+        cache.get(one.weight.t(), "blocked")
+        cache.get(one.weight.t(), "blocked")
+    assert len(apart) == 1
