@@ -52,7 +52,7 @@ docs: .venv/installed
 	@$(PY) .ci/elapsed.py "Builds the site" $(PY) -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-# What the papers behind bestof compare, measured on this machine in about 86 minutes. It continues
+# What the papers behind bestof compare, measured on this machine in about 50 minutes. It continues
 # after an interruption; see benchmarks/results.py.
 results: .venv/installed
 	$(PY) benchmarks/results.py

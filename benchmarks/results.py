@@ -1,6 +1,6 @@
 """Measure on this machine what the papers behind bestof compare, by bestof's own commands.
 
-python benchmarks/results.py                    everything, into build/results: about 86 minutes
+python benchmarks/results.py                    everything, into build/results: about 50 minutes
 python benchmarks/results.py bestof-cifar       one of them
 python benchmarks/results.py --quick            narrow networks, a few minutes: tries the commands
 
@@ -84,7 +84,7 @@ _RANKS = "--batch 32 examples/train_ranks.py --width 16 --batch {{batch}} --step
 RESULTS = (
     Result(
         "bestof-cifar",
-        19,
+        15,
         "BestOf: VGG16 and ResNet34 on images of CIFAR-10, training. One algorithm for all "
         "layers, PyTorch, and the choice; by threads, and over the first steps.",
         (
@@ -97,7 +97,7 @@ RESULTS = (
     ),
     Result(
         "bestof-imagenet",
-        15,
+        10,
         "BestOf: VGG16 and ResNet34 on images of ImageNet, training.",
         (
             # Eight processes hold VGG16, 2.2 GB each with its gradients in batches of 4.
@@ -110,7 +110,7 @@ RESULTS = (
     ),
     Result(
         "bestof-inference",
-        17,
+        12,
         "BestOf: the same networks in inference, one image and eight.",
         (
             _models("bestof-inference", "vgg16 resnet34", "--batch 1,8 --rounds 5 --settle 60"),
@@ -123,7 +123,7 @@ RESULTS = (
     ),
     Result(
         "theano",
-        20,
+        2,
         "Theano's meta-optimizer: every way to compute each pass of a layer, the swaps among them.",
         (
             Step(
@@ -134,7 +134,7 @@ RESULTS = (
     ),
     Result(
         "paddle",
-        7,
+        6,
         "PaddlePaddle: a whole training step tuned by one command.",
         (
             Step(
@@ -145,7 +145,7 @@ RESULTS = (
     ),
     Result(
         "profilednn",
-        8,
+        5,
         "ProfileDNN: where the time of a step goes, how fast each of its problems could be, and "
         "how many processes of how many threads train fastest.",
         (
