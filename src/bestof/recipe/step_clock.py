@@ -1,6 +1,6 @@
 """Finds and times the steps of an unchanged script, and stops it between turns.
 
-A step ends with `step` of the first optimizer that the script uses. While the script has made no
+A step ends with `step` of an optimizer; see `StepEnds` for several. While the script has made no
 optimizer, a call of an outermost module without gradients is a step. The time of a step runs from
 the end of the one before it. So it counts everything: data, forward pass, backward pass, optimizer.
 """
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bestof.processors import processors_of_a_rank
 from bestof.recipe.apply import FUSED, fusible
 from bestof.recipe.parts import Facts
+from bestof.torch.process.step_ends import StepEnds
 
 LEAST_STEPS = 3
 
@@ -42,7 +43,7 @@ class StepClock:
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._depth = 0
         self._trains = False  # whether the script has made an optimizer
-        self._first: int | None = None  # the optimizer whose steps are counted
+        self._ends: StepEnds | None = None  # of the optimizers, once one steps
         self._validated = False  # the present step contains calls without gradients
         self._times: list[tuple[float, bool]] = []
         self._began: float | None = None  # the end of the last step that counts
@@ -106,21 +107,21 @@ class StepClock:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and not torch.is_grad_enabled():
             self._validated = True
-            if self._first is None and not self._trains:
+            if self._ends is None and not self._trains:
                 self._step()
 
     def _stepped(self, optimizer: Optimizer, *_: object) -> None:
         if not self._ours():
             return
-        if self._first is None:
-            self._first = id(optimizer)
+        if self._ends is None:
+            self._ends = StepEnds()
             # Calls before the optimizer was made have begun a turn.
             self._times, self._began, self._cold = [], None, 1 + self._fetched
             self.optimizer = type(optimizer) in FUSED and any(
                 group.get("fused") is None and group.get("foreach") is None and fusible(group)
                 for group in optimizer.param_groups
             )
-        if id(optimizer) == self._first:
+        if self._ends.ends_step(optimizer):
             self._step()
 
     def _step(self) -> None:

@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bestof.selection.state.registry import Defaults, trials_of_all
 from bestof.torch.enable import put_back, set_aside
+from bestof.torch.process.step_ends import StepEnds
 
 _LEAST = 3
 """Steps by PyTorch alone, with tuned ones near them, that a comparison needs."""
@@ -43,14 +44,14 @@ class Beside:
 class StepsBeside:
     """Sets bestof aside for one of `every` steps.
 
-    A step ends with `step` of the first optimizer that the program uses. It is timed from the end
-    of the one before, so that it counts data and both passes. The first step is not counted. The
+    A step ends with `step` of an optimizer; see `StepEnds` for several. It is timed from the end of
+    the one before, so that it counts data and both passes. The first step is not counted. The
     memory that bestof keeps, and threads that it has lowered, stay as they are in all steps.
     """
 
     def __init__(self, every: int, clock: Callable[[], float] = perf_counter) -> None:
         self._every, self._clock = every, clock
-        self._first: int | None = None  # the optimizer whose steps are counted
+        self._ends = StepEnds()
         self._count = 0
         self._is_alone = False
         self._began: float | None = None
@@ -74,9 +75,7 @@ class StepsBeside:
         return Beside(tuple(self._alone.values()), tuple(self._tuned.values()), tuple(ratios))
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        if self._first is None:
-            self._first = id(optimizer)
-        if id(optimizer) != self._first:
+        if not self._ends.ends_step(optimizer):
             return
         now, trials, budget = self._clock(), trials_of_all(), Defaults.budget
         if self._began is not None:

@@ -159,6 +159,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[TurnClock]:
     clock.stop()
 
 
+def test_the_clock_goes_on_with_another_optimizer(clock: TurnClock) -> None:
+    net = nn.Linear(2, 2)
+    for optimizer in [torch.optim.SGD(net.parameters(), 0.1) for _ in range(3)]:
+        for _ in range(6):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    # The first step of another one could be a second optimizer's.
+    assert clock.steps == 6 + 5 + 5
+
+
 def test_the_clock_counts_the_steps_of_one_optimizer(clock: TurnClock) -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (first, second)]

@@ -17,6 +17,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from bestof.escaped import escaped
 from bestof.profile.recording.named_range import new_range
 from bestof.profile.recording.thread_clocks import ThreadClocks
 from bestof.profile.timeline.attribution import NO_MODULE, Module
@@ -118,7 +119,8 @@ class _Name:
 
 
 def _name(path: str, module: nn.Module) -> _Name:
-    kind = type(module).__name__
+    # PyTorch refuses a range whose name has a lone surrogate.
+    path, kind = escaped(path), escaped(type(module).__name__)
     return _Name((path, kind), f"{MODULE}{kind}:{path}")
 
 

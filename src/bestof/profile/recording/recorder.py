@@ -16,6 +16,7 @@ from torch._C._profiler import _ExperimentalConfig
 
 import bestof.torch
 from bestof.errors import ProfileError
+from bestof.escaped import escaped
 from bestof.processors import processors
 from bestof.profile.log import contains_line, read_lines
 from bestof.profile.profile import Profile
@@ -65,7 +66,7 @@ class Recorder:
     """
 
     def __init__(self, title: str = "region", dispatch: bool = False) -> None:
-        self._title = title
+        self._title = escaped(title)  # a path may hold anything
         self._dispatch = dispatch
         self._texts: list[str] = []
         self._output = COutput(self._take)

@@ -1,7 +1,8 @@
 """Starts and ends a recording after some steps of a program, which need not know about it.
 
-A step ends with an optimizer's step. Without gradients, it is a call of an outermost module. The
-recording starts and ends just before an outermost module is called, so that no range is cut.
+A step ends with an optimizer's step; see `StepEnds` for several optimizers. Without gradients, it
+is a call of an outermost module. The recording starts and ends just before an outermost module is
+called, so that no range is cut.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bestof.errors import BestofError
+from bestof.errors import BestofError, ProfileError
 from bestof.profile.profile import Profile
 from bestof.profile.recording.recorder import Recorder
+from bestof.torch.process.step_ends import StepEnds
 
 
 class Schedule:
@@ -33,6 +35,7 @@ class Schedule:
         self._skip = skip
         self._steps = steps
         self._done = 0
+        self._ends = StepEnds()
         self._depth = threading.local()
         self._state = "waiting"  # later running, ended, or failed
         self._error: BestofError | None = None
@@ -72,8 +75,10 @@ class Schedule:
         try:
             action()
             self._state = state
-        except BestofError as error:
-            self._state, self._error = "failed", error
+        except Exception as error:  # the program must run even if bestof fails
+            told = ProfileError(f"the recording failed: {type(error).__name__}: {error}")
+            self._error = error if isinstance(error, BestofError) else told
+            self._state = "failed"
             self._unhook()
 
     def _unhook(self) -> None:
@@ -99,5 +104,5 @@ class Schedule:
         if self._depth.value == 0 and not torch.is_grad_enabled():
             self._done += 1
 
-    def _stepped(self, _optimizer: object, _arguments: object, _keywords: object) -> None:
-        self._done += 1
+    def _stepped(self, optimizer: object, _arguments: object, _keywords: object) -> None:
+        self._done += self._ends.ends_step(optimizer)

@@ -18,7 +18,8 @@ from torch.optim.optimizer import (
 from bestof.profile.recording.named_range import new_range
 from bestof.profile.timeline.attribution import NO_MODULE, Module
 from bestof.profile.timeline.between import Reading
-from bestof.profile.timeline.operation import THREAD, Operation
+from bestof.profile.timeline.operation import STEP_END, THREAD, Operation
+from bestof.torch.process.step_ends import StepEnds
 
 
 class ThreadClocks:
@@ -27,12 +28,13 @@ class ThreadClocks:
     def __init__(self) -> None:
         self._readings: dict[int, list[Reading]] = {}
         self._handles: list[Any] = []
+        self._ends = StepEnds()
 
     def start(self) -> None:
         """Read at the beginning and the end of each optimizer's step, and now."""
         self._handles = [
-            register_optimizer_step_pre_hook(self._at_optimizer),
-            register_optimizer_step_post_hook(self._at_optimizer),
+            register_optimizer_step_pre_hook(self._before_optimizer),
+            register_optimizer_step_post_hook(self._after_optimizer),
         ]
         self.read()
 
@@ -60,5 +62,11 @@ class ThreadClocks:
         found = [name for name in names if name.startswith(THREAD)]
         return self._readings.get(int(found[0][len(THREAD) :]), ()) if found else ()
 
-    def _at_optimizer(self, _optimizer: object, _arguments: object, _keywords: object) -> None:
+    def _before_optimizer(self, optimizer: object, _arguments: object, _keywords: object) -> None:
+        if self._ends.ends_step(optimizer):
+            with new_range(STEP_END):
+                pass
+        self.read()
+
+    def _after_optimizer(self, _optimizer: object, _arguments: object, _keywords: object) -> None:
         self.read()

@@ -11,6 +11,11 @@ from typing import Any
 MODULE = "bestof.module:"
 KERNEL = "bestof.kernel:"
 THREAD = "bestof.thread:"
+STEP_END = "bestof.step_end"  # inside of an optimizer's step that ends a step of the program
+
+OPTIMIZER, LOADING = "Optimizer.", "enumerate(DataLoader)"
+# The ranges that tell something. Others are the program's own, as by `record_function`.
+_TELLING = (MODULE, THREAD, STEP_END, OPTIMIZER, LOADING)
 
 # The operations whose calls are kept although they contain lines.
 CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
@@ -46,6 +51,19 @@ class Operation:
         while one is not None:
             yield one
             one = one.parent
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a range of the program's own, such as that of a `record_function`."""
+        return self.annotation and not self.name.startswith(_TELLING)
+
+    @property
+    def outer(self) -> Operation | None:
+        """What is around it, apart from the program's own ranges: they change no phase or step."""
+        one = self.parent
+        while one is not None and one.is_foreign:
+            one = one.parent
+        return one
 
 
 def operations_of(events: Iterable[Any]) -> list[Operation]:
@@ -94,7 +112,7 @@ def _is_annotation(event: Any) -> bool:
     if name.startswith(KERNEL):
         return False
     annotated: bool = event.activity_type() == "user_annotation"
-    return annotated or name.startswith((MODULE, THREAD))
+    return annotated or name.startswith((MODULE, THREAD, STEP_END))
 
 
 def nest(operations: Sequence[Operation]) -> None:

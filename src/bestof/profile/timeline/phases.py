@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bestof.profile.timeline.operation import BACKWARD, MODULE, Operation
+from bestof.profile.timeline.operation import BACKWARD, LOADING, MODULE, OPTIMIZER, Operation
 
 # An operation outside of all ranges has the phase of the one before it.
 _BEHIND = {
@@ -25,21 +25,17 @@ def phases_of(operations: Iterable[Operation]) -> dict[Operation, str]:
     operations = list(operations)
     trains = any(one.name.startswith(BACKWARD) for one in operations)
     for one in operations:
-        own = _own(one)
+        own, outer = _own(one), one.outer
         if own is None:
-            own = (
-                phases[one.parent]
-                if one.parent is not None
-                else _BEHIND[last.get(one.thread, "other")]
-            )
+            own = phases[outer] if outer is not None else _BEHIND[last.get(one.thread, "other")]
             if own == "loss" and not trains:
                 own = "other"
-        elif one.parent is not None and phases[one.parent] in ("loading", "backward", "optimizer"):
+        elif outer is not None and phases[outer] in ("loading", "backward", "optimizer"):
             # A forward pass may run again in the backward pass (checkpoints), or in the optimizer
             # (closures).
-            own = phases[one.parent]
+            own = phases[outer]
         phases[one] = own
-        if one.parent is None:
+        if outer is None and not one.is_foreign:
             last[one.thread] = own
     return phases
 
@@ -50,10 +46,10 @@ def _own(one: Operation) -> str | None:
         return "backward"
     if not one.annotation:
         return None
-    if one.name.startswith("enumerate(DataLoader)"):
+    if one.name.startswith(LOADING):
         return "loading"
-    if one.name.startswith("Optimizer."):
+    if one.name.startswith(OPTIMIZER):
         return "optimizer"
-    if one.name.startswith(MODULE) and one.parent is None:
+    if one.name.startswith(MODULE) and one.outer is None:
         return "loss" if one.name.split(":")[1].endswith("Loss") else "forward"
     return None

@@ -12,7 +12,14 @@ from bestof.profile.profile import Profile, Step
 from bestof.profile.span import Span
 from bestof.profile.timeline.attribution import NO_MODULE, Module, modules_of
 from bestof.profile.timeline.between import Reading, spans_between
-from bestof.profile.timeline.operation import CONVOLUTIONS, KERNEL, MODULE, THREAD, Operation
+from bestof.profile.timeline.operation import (
+    CONVOLUTIONS,
+    KERNEL,
+    MODULE,
+    STEP_END,
+    THREAD,
+    Operation,
+)
 from bestof.profile.timeline.own_lines import Decisions, own_lines
 from bestof.profile.timeline.phases import phases_of
 from bestof.profile.timeline.placement import Placed, place
@@ -168,19 +175,24 @@ def _steps(
 ) -> list[Step]:
     """Return the steps.
 
-    A step ends with an optimizer's step. Without an optimizer, each call of the outermost module is
-    a step.
+    A step ends with the step of an optimizer that contains STEP_END. Without an optimizer, each
+    call of the outermost module is a step.
     """
-    calls = [one for one in operations if one.parent is None and one.name.startswith(MODULE)]
-    batches = dict(zip(calls, samples, strict=False))
+    calls = [one for one in operations if one.name.startswith(MODULE)]
+    # A checkpoint calls outermost modules inside the backward pass, and they have samples, too.
+    batches = dict(zip(filter(_is_outermost, calls), samples, strict=False))
     # Calls on other threads may overlap with these.
     models = [
-        one for one in calls if one.thread == thread and not one.name.split(":")[1].endswith("Loss")
+        one
+        for one in calls
+        if one.thread == thread
+        and one.outer is None
+        and not one.name.split(":")[1].endswith("Loss")
     ]
     ends = [
-        one.end
+        one.parent.end
         for one in operations
-        if one.thread == thread and one.name.startswith("Optimizer.step#")
+        if one.thread == thread and one.name == STEP_END and one.parent is not None
     ]
     if not ends:
         return [
@@ -194,6 +206,12 @@ def _steps(
         steps.append(Step((start - began) / 1e9, (end - began) / 1e9, batch))
         start = end
     return steps
+
+
+def _is_outermost(call: Operation) -> bool:
+    """Return whether the call of a module is inside of no other module's."""
+    around = (one for one in call.enclosing() if one is not call)
+    return not any(one.name.startswith(MODULE) for one in around)
 
 
 def _spans(
