@@ -132,6 +132,18 @@ def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told
     assert not any(one.stat().st_size for one in tmp_path.glob("*.txt"))
 
 
+def test_a_search_that_measures_nothing_leaves_the_recipe_of_before(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('no torch')\n")
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text("what took hours\n")
+    failed = bestof(tmp_path, "tune", "--fresh", "train.py")
+    assert (failed.returncode, recipe.read_text()) == (1, "what took hours\n")
+    short = bestof(tmp_path, "tune", "--fresh", "--seconds", "0", "train.py")
+    told = "nothing was measured, so recipe.json is not written; pass a larger --seconds"
+    assert told in short.stdout
+    assert (short.returncode, recipe.read_text()) == (0, "what took hours\n")
+
+
 @pytest.mark.long
 @pytest.mark.timeout(2100)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=str)

@@ -56,7 +56,8 @@ def call(argv: Sequence[str]) -> int:
     with progress_bar() as progress:
 
         def save() -> None:
-            recipe.save(path)
+            if recipe.is_measured:  # or else a recipe of before stays
+                recipe.save(path)
             pairs = sum(len(one.ratios) for one in recipe.comparisons)
             progress(f"{plural(pairs, 'pair')} of turns so far", 0, 0)
 
@@ -80,14 +81,15 @@ def _search(run: Callable[[], None], recipe: Recipe, path: Path, told: list[str]
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BestofError as error:
-        if not recipe.comparisons:
-            path.unlink(missing_ok=True)
         raise BestofError(f"{' '.join(recipe.script)}: {error}") from error
     print("\n".join(line for line in recipe.lines() if line not in told))
     if recipe.complete:
         print(f"the recipe is in {path}; `bestof run --recipe {path}` applies it")
-    else:
+    elif recipe.is_measured:
         print(f"what was measured is in {path}; the same command continues")
+    else:
+        advice = "" if status else "; pass a larger --seconds"
+        print(f"nothing was measured, so {path} is not written{advice}")
     return status
 
 

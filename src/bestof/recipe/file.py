@@ -70,6 +70,11 @@ class Recipe:
     complete: bool = False
     machine: dict[str, str] = field(default_factory=this_machine)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it holds a pair of turns, or the result that nothing had to be measured."""
+        return self.complete or any(one.ratios for one in self.comparisons)
+
     def chosen(self) -> str:
         """Return the settings in one line; empty without any."""
         changes = self.settings.changes()
