@@ -24,6 +24,9 @@ _LARGEST = 1e25  # of FLOP/s, bytes and seconds
 _FORMAT = "bestof profile 1"
 _ANEW = "write one by bestof profile --keep FILE.json"
 
+_SOURCES = ("onednn", "mkl", "bestof")  # of lines
+_TRACKS = ("trials", "decisions", "drift")  # of marks
+
 _Value = TypeVar("_Value")
 
 
@@ -110,14 +113,28 @@ def _from_content(content: Any, path: str) -> Profile:
         host = _texts("host", content["host"], dict)
         texts = map(escaped, _texts("host", list(host.values()), list))
         content["host"] = dict(zip(map(escaped, host), texts, strict=True))
-        steps = range(-1, len(content["steps"]))
-        if any(one.step not in steps for one in (*content["spans"], *content["between"])):
-            raise ValueError("step: expected one of the steps, or -1")
-        return _built(Profile, content)
+        found = _built(Profile, content)
+        _check(found)
+        return found
     except KeyError as error:
         raise ProfileError(f"{path!r} is a damaged profile: {error} is missing; {_ANEW}") from error
     except (TypeError, ValueError) as error:
         raise ProfileError(f"{path!r} is a damaged profile: {error}; {_ANEW}") from error
+
+
+def _check(found: Profile) -> None:
+    """Raise ValueError for values that no capture makes, and on which readers rely."""
+    steps = range(-1, len(found.steps))
+    if any(one.step not in steps for one in (*found.spans, *found.between)):
+        raise ValueError("step: expected one of the steps, or -1")
+    for one in found.spans:
+        if one.kind == "line" and one.source not in _SOURCES:
+            raise ValueError(f"source: expected one of {', '.join(_SOURCES)}; got {one.source!r}")
+    for mark in found.marks:
+        if mark.track not in _TRACKS:
+            raise ValueError(f"track: expected one of {', '.join(_TRACKS)}; got {mark.track!r}")
+    if found.peak is not None and not min(found.peak.flops, found.peak.bandwidth) > 0:
+        raise ValueError("peak: expected positive numbers")
 
 
 def _built(kind: type[_Value], content: Mapping[str, Any]) -> _Value:

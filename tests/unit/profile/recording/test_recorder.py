@@ -21,6 +21,11 @@ from bestof.profile.recording.schedule import Schedule  # noqa: E402
 from bestof.profile.steady import steady_of  # noqa: E402
 from bestof.profile.stopwatch import Disturbance  # noqa: E402
 
+LINE = {
+    **{"kind": "line", "source": "mkl", "name": "matmul"},
+    **dict.fromkeys(("start", "seconds", "self_seconds"), 0.0),
+}
+
 
 class Block(nn.Module):
     def __init__(self) -> None:
@@ -121,6 +126,10 @@ def test_a_profile_is_kept_and_read_back(trained: profile.Profile, tmp_path) -> 
         ("host", {"threads": 2}, "host: expected a list of texts"),
         ("steps", [{"start": "0", "end": 1.0}], "start: expected float; got '0'"),
         ("spans", [1], "Span: expected a dict; got 1"),
+        ("spans", [{**LINE, "source": "x"}], "source: expected one of onednn, mkl, bestof"),
+        ("spans", [{**LINE, "step": 3}], "step: expected one of the steps, or -1"),
+        ("marks", [{"track": "x", "name": "", "start": 0.0}], "track: expected one of trials, "),
+        ("peak", {"flops": 0.0, "bandwidth": 1.0}, "peak: expected positive numbers"),
     ],
 )
 def test_a_profile_with_a_wrong_type_is_refused(
