@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -62,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _find(arguments[0]) if arguments else None
     if command is None:
         return _without_command(arguments)
+    is_strict = getattr(sys.stdout, "errors", None) == "strict"
+    if is_strict:  # tables and names may have what the terminal's encoding lacks
+        _encode_by("backslashreplace")
     try:
         subcommand: Subcommand = import_module(command.module)
         outcome = subcommand.call(arguments[1:])
@@ -83,9 +87,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             None  # None is documented to mean "no stream"; it avoids a failing flush at exit
         )
         return 1
+    if isinstance(outcome, int):
+        return outcome
     # A program runs outside of the `try` above: its errors are its own, even if they are
-    # BestofErrors.
-    return outcome if isinstance(outcome, int) else outcome()
+    # BestofErrors. So is its output.
+    if is_strict:
+        _encode_by("strict")
+    return outcome()
+
+
+def _encode_by(errors: str) -> None:
+    """Have the standard output write by this rule what its encoding lacks, if it is a text file."""
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]  # usually a TextIOWrapper
 
 
 def _find(name: str) -> Command | None:

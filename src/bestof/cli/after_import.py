@@ -40,7 +40,8 @@ class _Watcher(MetaPathFinder):
         # Those before were asked already. One that asks the others in turn would come back here.
         place = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
         for finder in sys.meta_path[place:]:
-            spec = finder.find_spec(fullname, path, target)
+            find = getattr(finder, "find_spec", None)  # the interpreter passes over one without
+            spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
             if spec is not None:
                 break
         else:

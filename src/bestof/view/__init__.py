@@ -94,9 +94,9 @@ def print_report(report: Report, most: int | None = None, *, whole: bool = False
 
 
 def terminal_width(stream: TextIO | None) -> int:
-    """Return how many columns a terminal has. A stream that is no terminal has 100."""
+    """Return how many columns a terminal has, or 100 for one that does not tell, and for files."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns  # type: ignore[union-attr]
+        return os.get_terminal_size(stream.fileno()).columns or 100  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):  # closed, redirected, or absent
         return 100
 

@@ -29,3 +29,17 @@ def test_each_of_two_is_called_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(called) == ["first", "second"]
     assert sys.meta_path == before
     assert type(module.__loader__).__module__ == "_frozen_importlib_external"
+
+
+def test_a_finder_of_another_kind_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "expected.py").write_text("VALUE = 2")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])  # has no `find_spec`
+    monkeypatch.setitem(sys.modules, "expected", None)  # is removed at the end
+    del sys.modules["expected"]
+    called: list[int] = []
+    after_import("expected", lambda: called.append(1))
+    assert importlib.import_module("expected").VALUE == 2
+    assert called == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import types
@@ -68,6 +69,22 @@ def test_an_interrupt_is_one_line(
     monkeypatch.setattr("bestof.cli.import_module", importing)
     assert main(["scale", "train.py"]) == 130
     assert capsys.readouterr() == ("", "bestof: interrupted\n")
+
+
+def test_only_output_of_bestof_escapes_what_the_terminal_cannot_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written, seen = io.BytesIO(), []
+
+    def call(argv: object) -> Callable[[], int]:
+        print("größe … ±", flush=True)
+        return lambda: seen.append(sys.stdout.errors) or 0
+
+    monkeypatch.setitem(sys.modules, "bestof.cli.run", types.SimpleNamespace(call=call))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["run", "train.py"]) == 0
+    assert written.getvalue() == b"gr\\xf6\\xdfe \\u2026 \\xb1\n"
+    assert seen == ["strict"]
 
 
 def test_a_program_s_interrupt_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

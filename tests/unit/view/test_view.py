@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -233,6 +234,16 @@ def test_html_is_well_formed_and_needs_nothing_else(report: Report) -> None:
             assert any(problem.problem in word for word in parser.words)
             for alternative in problem.alternatives:
                 assert any(alternative.name in word for word in parser.words)
+
+
+def test_a_terminal_that_does_not_tell_its_width_has_a_usual_one() -> None:
+    ends = os.openpty()  # of no columns
+    try:
+        with open(ends[1], "w", encoding="utf-8", closefd=False) as terminal:
+            assert view.terminal_width(terminal) == 100
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 def test_nothing_measured_is_said_so() -> None:
