@@ -7,16 +7,28 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from bestof.errors import BestofError, InvalidArgument
+from bestof.kernels import build
+from bestof.selection.identity.host import host
 
 if sys.platform != "win32":
     import fcntl
 
 _Result = TypeVar("_Result")
 _CONDITIONS = "conditions"
+
+
+def circumstances() -> dict[str, str]:
+    """Return what all times depend on: the machine, PyTorch's version and the kernels' build."""
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = "none"
+    return {"host": host(), "torch": torch, "kernels": build()}
 
 
 @dataclass(frozen=True, slots=True)

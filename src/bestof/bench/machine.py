@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy
 
 from bestof import kernels
+from bestof.processors import processors
 
 # The number of elements of a copy: 64 MiB on either side.
 _COPIED = 1 << 24
@@ -30,8 +31,12 @@ class Ceiling:
 
 
 def openmp_threads() -> int:
-    """Return how many threads OpenMP uses: OMP_NUM_THREADS, or one for each core."""
-    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    """Return how many threads OpenMP uses: OMP_NUM_THREADS, or one for each processor allowed.
+
+    The variable may be a list, for regions within regions. OpenMP passes over other texts.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else len(processors().allowed)
 
 
 def multiply_adds() -> Ceiling:

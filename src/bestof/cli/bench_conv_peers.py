@@ -18,11 +18,20 @@ from bestof.bench.convolution.measure import Sides, measure
 from bestof.bench.convolution.record import kept_in
 from bestof.bench.convolution.result import LayerTimes
 from bestof.bench.convolution.rows import reaches, rows_of
-from bestof.cli.options import add_json, add_number, add_passes, numbers_of, parser_of, passes_of
+from bestof.cli.options import (
+    add_json,
+    add_number,
+    add_passes,
+    check_writable,
+    numbers_of,
+    parser_of,
+    passes_of,
+)
 from bestof.distribution import install
 from bestof.errors import BenchError, InvalidArgument
 from bestof.progress import under_way
 from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
+from bestof.view.bench.model_picture import check_format
 from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
 
@@ -48,9 +57,8 @@ def call(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     cases = _cases(options)
     threads = numbers_of(options.threads, "--threads")
-    if options.roofline is not None and find_spec("matplotlib") is None:
-        raise BenchError(f"--roofline: matplotlib is missing; {install('plot')}")
-    kept = kept_in(options.keep) if options.keep else None
+    _check_files(options, cases)
+    kept = kept_in(options.keep, options.rounds, options.seconds) if options.keep else None
     results = kept.read() if kept else []
     there = {result.key for result in results}
     wanted = [(case, [n for n in threads if (*_key(case), n) not in there]) for case in cases]
@@ -65,6 +73,20 @@ def call(argv: Sequence[str]) -> int:
     if options.roofline is not None:
         _draw(results, options.roofline)
     return 0
+
+
+def _check_files(options: argparse.Namespace, cases: Sequence[Case]) -> None:
+    """Raise an error for a file that cannot be written, before anything is measured."""
+    if options.keep is not None:
+        check_writable(str(options.keep), "measurements")
+    if options.roofline is None:
+        return
+    if find_spec("matplotlib") is None:
+        raise BenchError(f"--roofline: matplotlib is missing; {install('plot')}")
+    if not any(case.direction == PASSES[0] for case in cases):
+        raise InvalidArgument("--roofline shows the forward pass; add it to --passes")
+    check_format(options.roofline)
+    check_writable(str(options.roofline), "a roofline")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,7 +127,7 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
         "--keep",
         type=Path,
         metavar="FILE",
-        help="keep each measurement; measure only what the file lacks",
+        help="keep each measurement; measure only what the file lacks, of equal effort",
     )
     add("--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)")
     form = parser.add_mutually_exclusive_group()
@@ -219,7 +241,5 @@ def _draw(results: Sequence[LayerTimes], path: Path) -> None:
     batch = max(one.batch for one in results)
     key = (PASSES[0], threads, batch)
     shown = [one for one in results if (one.direction, one.threads, one.batch) == key]
-    if not shown:
-        raise BenchError("--roofline shows the forward pass, which was not measured")
     draw_peers(shown, group_titles(), path)
     print(f"roofline: {path}", file=sys.stderr)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bestof.cli.options import add_json, add_rows, parser_of
-from bestof.cli.profile_picture import draw_comparison, machine_of, need_matplotlib
+from bestof.cli.profile_picture import check_picture, draw_comparison, machine_of
 from bestof.cli.profile_suspects import suspect_lines
 from bestof.cli.profile_tables import key_cell
 from bestof.errors import InvalidArgument
@@ -37,34 +37,44 @@ def call(argv: Sequence[str]) -> int:
         raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
     if options.rows < 1:
         raise InvalidArgument("--rows: expected 1 or more")
-    need_matplotlib(options.picture)
+    check_picture(options.picture)
     profiles = [read_either(path) for path in (options.first, options.second)]
     steadies = [steady_of(one) for one in profiles]
     per = options.per or ("sample" if _batches_differ(steadies) else "step")
     scales = [scale_of(one, per) for one in steadies]
     pairs = {by: compare(steadies[0], steadies[1], by, per) for by in fields}
-    between = suspects_between(*steadies)
+    if options.json:
+        print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))
+    else:
+        print("\n".join(_lines(profiles, steadies, scales, per, pairs, options.rows)))
     if options.picture is not None:
         # By the files: both profiles may be of one program.
         paths = (options.first, options.second)
         titles = [f"{name}: {Path(one).stem}" for name, one in zip("AB", paths, strict=True)]
         machines = [machine_of(one) for one in profiles]
         draw_comparison(titles, machines, steadies, scales, per, options.picture)
-    if options.json:
-        print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))
-        return 0
+    return 0
+
+
+def _lines(
+    profiles: Sequence[Profile],
+    steadies: Sequence[Steady],
+    scales: Sequence[float],
+    per: str,
+    pairs: dict[tuple[str, ...], list[Pair]],
+    rows: int,
+) -> list[str]:
     lines = [
         *_head(profiles, steadies, scales, per),
-        *(line for by, rows in pairs.items() for line in ("", *_table(by, rows, options.rows))),
+        *(line for by, found in pairs.items() for line in ("", *_table(by, found, rows))),
     ]
-    lines += suspect_lines("suspects of B beside A", between)
+    lines += suspect_lines("suspects of B beside A", suspects_between(*steadies))
     for name, profile in zip("AB", profiles, strict=True):
         lines += suspect_lines(f"suspects of {name}", suspects_of(profile))
     for name, profile in zip("AB", profiles, strict=True):
         if profile.notes:
             lines += ["", f"notes of {name}:", *(f"  {text}" for text in profile.notes)]
-    print("\n".join(lines))
-    return 0
+    return lines
 
 
 def read_either(path: str) -> Profile:
@@ -125,6 +135,10 @@ def _head(
     first, second = (steady.wall * scale for steady, scale in zip(steadies, scales, strict=True))
     if first > 0 and second > 0:
         yield f"B takes {second / first:.2f} times as long as A"
+    hosts = [one.host for one in profiles]
+    for name in hosts[0]:
+        if hosts[0][name] != hosts[1].get(name, hosts[0][name]):
+            yield f"A and B differ in {name}: {hosts[0][name]} and {hosts[1][name]}"
 
 
 def _table(by: Sequence[str], rows: Sequence[Pair], limit: int) -> list[str]:
@@ -158,6 +172,7 @@ def _content(
 ) -> object:
     return {
         "per": per,
+        "hosts": [dict(one.host) for one in profiles],
         "seconds": [steady.wall * scale for steady, scale in zip(steadies, scales, strict=True)],
         "comparisons": [
             {

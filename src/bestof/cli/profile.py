@@ -22,7 +22,7 @@ from bestof.cli.options import (
     parser_of_script,
 )
 from bestof.cli.profile_page import profile_page
-from bestof.cli.profile_picture import draw_profile, need_matplotlib
+from bestof.cli.profile_picture import check_picture, draw_profile
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
     LOG_FIELDS,
@@ -80,7 +80,7 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     sources = (options.log is not None) + (options.show is not None) + bool(rest)
     if sources != 1:
         raise InvalidArgument("name one of a script, --log FILE and --show FILE")
-    need_matplotlib(options.picture)
+    check_picture(options.picture)
     tell = partial(_tell, options, fields)
     if not rest:
         kept = load_profile(options.show) if options.show else _of_log(options.log)
@@ -192,7 +192,11 @@ def _complain(text: str) -> None:
 def _with_peak(profile: Profile) -> Profile:
     from bestof.profile.peak import measure_peak  # noqa: PLC0415 - imports torch
 
-    return replace(profile, peak=measure_peak())
+    try:
+        return replace(profile, peak=measure_peak())
+    except Exception as error:  # such as missing memory: the profile must not be lost with it
+        told = f"no peaks and no roofline: measuring them failed: {type(error).__name__}: {error}"
+        return replace(profile, notes=(*profile.notes, told))
 
 
 def _tell(
@@ -201,7 +205,7 @@ def _tell(
     profile: Profile,
     stream: TextIO,
 ) -> None:
-    """Print the tables and write the files. `stream` may be closed, or None.
+    """Print the tables and write the files. After a program, `stream` may be closed, or None.
 
     Raises ProfileError for the files that cannot be written, after the others were written.
     """
@@ -209,8 +213,11 @@ def _tell(
         text = json.dumps(profile_content(profile, fields), indent=2)
     else:
         text = "\n".join(profile_lines(profile, fields, options.rows))
-    with suppress(OSError, ValueError, AttributeError):
+    try:
         print(text, file=stream, flush=True)
+    except (OSError, ValueError, AttributeError):
+        if stream is sys.stdout:  # the tables are all that was asked for
+            raise
     writers: dict[str, Callable[[str], object]] = {
         "keep": profile.save,
         "trace": partial(write_trace, profile),

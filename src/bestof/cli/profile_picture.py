@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from bestof.cli.options import check_writable
 from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
 from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 from bestof.profile.steady import Steady, steady_of
+from bestof.selection.duration import duration
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 _FORMATS = (".png", ".svg", ".pdf")
@@ -38,8 +40,9 @@ def draw_profile(profile: Profile, path: str) -> None:
         [Bar(name, modules[name]) for name in slowest],
     ]
     coverage = "" if steady.coverage is None else f", coverage {steady.coverage:.1%}"
-    title = f"{Path(profile.title).name}: {steady.wall * 1e3:,.0f} ms a step{coverage}"
-    draw_stacked_bars(panels, f"{title}\n{machine_of(profile)}", Path(path))
+    each = " a step" if steady.steps else ""
+    title = f"{Path(profile.title).name}: {duration(steady.wall)}{each}{coverage}"
+    draw_stacked_bars(panels, f"{title}\n{machine_of(profile)}", Path(path), unit=f"ms{each}")
 
 
 def machine_of(profile: Profile, peak: Peak | None = None) -> str:
@@ -77,8 +80,8 @@ def draw_comparison(
     draw_stacked_bars([bars], title, Path(path), unit=f"ms a {per}")
 
 
-def need_matplotlib(path: str | None) -> None:
-    """Raise InvalidArgument if the picture cannot be drawn."""
+def check_picture(path: str | None) -> None:
+    """Raise InvalidArgument if the picture cannot be drawn. Call it before anything is measured."""
     if path is None:
         return
     if Path(path).suffix.lower() not in _FORMATS:
@@ -87,6 +90,7 @@ def need_matplotlib(path: str | None) -> None:
         )
     if find_spec("matplotlib") is None:
         raise InvalidArgument(f"--picture: matplotlib is missing; {install('plot')}")
+    check_writable(path, "a picture")
 
 
 def kind_of(span: Span) -> str:

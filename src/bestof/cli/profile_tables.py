@@ -99,10 +99,7 @@ def head_lines(profile: Profile, steady: Steady) -> Iterator[str]:
     host = ", ".join(f"{name} {text}" for name, text in profile.host.items() if text)
     yield f"profile of {profile.title}" + (f" ({host})" if host else "")
     if steady.steps:
-        yield (
-            f"{plural(steady.steps, 'step')}; {steady.aligned} issued the same calls"
-            f"{': the least time of each position is taken' if steady.aligned > 1 else ''}"
-        )
+        yield f"{plural(steady.steps, 'step')}{_taken(steady)}"
     per = f"{steady.wall * 1e3:.2f} ms a step" if steady.steps else f"{steady.wall * 1e3:.2f} ms"
     if steady.samples:
         per += f", {steady.wall * 1e3 / steady.samples:.3f} ms a sample (batch {steady.samples})"
@@ -115,6 +112,15 @@ def head_lines(profile: Profile, steady: Steady) -> Iterator[str]:
     yield _lines_of(profile)
     if profile.peak is not None:
         yield from peak_lines(profile.peak)
+
+
+def _taken(steady: Steady) -> str:
+    """Return what is taken of several steps. The first one never is."""
+    if steady.aligned > 1:
+        return f"; {steady.aligned} issued the same calls: the least time of each position is taken"
+    if steady.steps < 3:
+        return "; the second one is taken" if steady.steps == 2 else ""
+    return "; no two after the first issued the same calls: the one of median time is taken"
 
 
 def peak_lines(peak: Peak) -> Iterator[str]:

@@ -10,8 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bestof.cli.compare import read_either
-from bestof.cli.options import add_json, add_number, add_rows, parser_of
-from bestof.cli.profile_picture import machine_of, need_matplotlib
+from bestof.cli.options import (
+    add_json,
+    add_number,
+    add_rows,
+    check_writable,
+    parser_of,
+    seconds,
+)
+from bestof.cli.profile_picture import check_picture, machine_of
 from bestof.cli.profile_tables import OTHERS, peak_lines
 from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
@@ -58,18 +65,20 @@ def call(argv: Sequence[str]) -> int:
     if options.benchdnn:
         print("\n".join(_benchdnn(problems_of(steady, threads, None))))
         return 0
-    need_matplotlib(options.picture)
+    check_picture(options.picture)
+    if options.resume is not None:
+        check_writable(str(options.resume), "measurements")
     kept = Kept.at(options.resume)
     with progress_bar() as progress:
         progress("measures the peaks", 0, 0)
         peak = measure_peak()
         done = project(steady, threads, peak, options.seconds, kept, progress)
-    if options.picture is not None:
-        draw_projection(profile.title, machine_of(profile, peak), done, options.picture)
     if options.json:
         print(json.dumps(_content(done, peak), indent=2))
     else:
         print("\n".join(_lines(done, peak, options.rows)))
+    if options.picture is not None:
+        draw_projection(profile.title, machine_of(profile, peak), done, options.picture)
     return 0
 
 
@@ -82,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("profile", metavar="PROFILE", help="a profile, or a log")
-    add_number(parser, "--seconds", 60, "time for all problems", float)
+    add_number(parser, "--seconds", 60, "time for all problems", seconds)
     add(
         "--resume",
         type=Path,

@@ -44,8 +44,9 @@ def measure_peak() -> Peak:
     from bestof import kernels  # noqa: PLC0415 - needs NumPy
 
     threads = torch.get_num_threads()
-    source = torch.ones(_COPIED // 4)
-    target = torch.zeros(_COPIED // 4)
+    # The program may have set another default type or device.
+    source = torch.ones(_COPIED // 4, dtype=torch.float32, device="cpu")
+    target = torch.zeros_like(source)
     flops = bandwidth = 0.0
     watch = Watch()
     for _ in range(_ROUNDS):

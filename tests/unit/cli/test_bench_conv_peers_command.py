@@ -117,6 +117,10 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--seconds", "nan"], "--seconds"),
         (["--seconds", "inf"], "--seconds"),
         (["i4x6x6"], "'k' is missing"),
+        (["--keep", "missing/kept"], "cannot write measurements to 'missing/kept'"),
+        (["--roofline", "missing/roofline.png"], "cannot write a roofline to"),
+        (["--roofline", "roofline.xyz"], "there is no picture of this kind"),
+        (["--roofline", "roofline.png", "--passes", "input-gradient"], "shows the forward pass"),
     ],
 )
 def test_wrong_usage_is_reported_before_anything_is_printed(

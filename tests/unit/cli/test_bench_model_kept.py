@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bestof.bench.model import record as model_record
 from bestof.bench.model.job import Job
 from bestof.bench.model.peers.table import ModelPeer
 from bestof.bench.model.result import ModelTimes, PeerTime
@@ -120,9 +119,12 @@ def test_results_of_another_effort_or_other_kernels_are_measured_again(
     ):
         assert main([*keeping, *more]) == 0
         assert len(measured) == times
-    monkeypatch.setattr(model_record, "build", lambda: "another")
+    monkeypatch.setattr("bestof.bench.kept.build", lambda: "another")
     assert main(keeping) == 0
     assert len(measured) == 4
+    monkeypatch.setenv("BESTOF_HOST", "another")
+    assert main(keeping) == 0
+    assert len(measured) == 5
 
 
 @pytest.mark.parametrize("matrix", [False, True])

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from bestof.profile import load_profile
+from bestof.profile import Profile, load_profile
 from bestof.profile.steady import steady_of
 
 LOGS = Path(__file__).parents[1] / "profile" / "logs"
@@ -181,6 +181,25 @@ def test_a_file_that_cannot_be_written_at_the_end_costs_nothing_else(tmp_path: P
     assert "bestof: cannot write to" in done.stderr
     assert "Traceback" not in done.stderr
     assert kept.exists()
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    Profile("größe.py", 1.0, ()).save(kept)
+    done = bestof("--show", kept, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("profile of gr\\xf6\\xdfe.py\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_tables_that_cannot_be_printed_are_an_error(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    Profile("program", 1.0, ()).save(kept)
+    command = [sys.executable, "-m", "bestof", "profile", "--show", str(kept)]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
 
 
 def test_a_program_without_torch_gets_a_message(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bestof.cli import main
 from bestof.cli.profile_page import profile_page
+from bestof.cli.profile_picture import draw_profile
 from bestof.profile import Profile, Span, Step
 from bestof.profile.peak import Peak
 
@@ -75,6 +78,19 @@ def test_a_profile_without_peaks_and_steps_has_a_page() -> None:
     assert "a step" not in page
     assert "0 steps" not in page
     assert 'data-label="roofline" data-value="0">' in page
+
+
+def test_the_picture_tells_the_time_of_a_short_step(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "profile.svg"
+    quick = replace(PROFILE, spans=(span("conv", 4e-4),), steps=(Step(0.0, 4e-4, 4),))
+    draw_profile(quick, str(path))
+    assert "<!-- train.py: 400 us a step" in path.read_text(encoding="utf-8")
+    whole = replace(quick, spans=(replace(quick.spans[0], step=-1),), steps=())
+    draw_profile(whole, str(path))
+    drawn = path.read_text(encoding="utf-8")
+    assert "<!-- train.py: 1.00 s" in drawn
+    assert "a step" not in drawn
 
 
 def test_controls_of_the_page(browser: Any, tmp_path: Path) -> None:

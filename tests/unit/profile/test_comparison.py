@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bestof.cli import main
+from bestof.cli.profile_tables import profile_lines
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile, Span, Step
 from bestof.profile.breakdown import breakdown
@@ -259,6 +260,23 @@ def test_a_type_that_fell_back_is_found_between_two_profiles() -> None:
     assert suspects_between(steady_of(full), steady_of(half)) == []
 
 
+@pytest.mark.parametrize(
+    ("problems", "told"),
+    [
+        ("a", "1 step"),
+        ("ab", "2 steps; the second one is taken"),
+        ("abb", "3 steps; 2 issued the same calls: the least time of each position is taken"),
+        ("aabc", "4 steps; no two after the first issued the same calls: the one of median time "),
+    ],
+)
+def test_the_head_tells_which_step_is_taken(problems: str, told: str) -> None:
+    spans = [forward(step=step, problem=problem) for step, problem in enumerate(problems)]
+    steps = tuple(Step(step, step + 1.0) for step in range(len(problems)))
+    line = profile_lines(Profile("fake", 9.0, tuple(spans), steps, 1))[1]
+    assert line.startswith(told)
+    assert ";" in told or line == told
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Callable[[str, Profile], str]:
     def keep(name: str, profile: Profile) -> str:
@@ -289,6 +307,30 @@ def test_the_command_compares_two_files(
     content = json.loads(capsys.readouterr().out)
     assert content["per"] == "step"
     assert content["suspects"]["B beside A"][0]["seconds"] == pytest.approx(0.1)
+
+
+def test_what_differs_between_the_machines_is_told(
+    kept: Callable[[str, Profile], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = kept("a.json", profile_of(forward(), threads="1", torch="2.13.0", processors="2"))
+    second = kept("b.json", profile_of(forward(), threads="2", torch="2.13.0"))
+    assert main(["compare", first, second]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "differ in" in line]
+    assert told == ["A and B differ in threads: 1 and 2"]
+    assert main(["compare", first, second, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hosts"][1]["threads"] == "2"
+
+
+def test_a_picture_that_cannot_be_written_is_refused_first(
+    kept: Callable[[str, Profile], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    first = kept("a.json", profile_of(forward()))
+    picture = str(tmp_path / "missing" / "picture.svg")
+    assert main(["compare", first, first, "--picture", picture]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"bestof: cannot write a picture to {picture!r}: No such file or directory\n"
 
 
 def test_logs_can_be_compared_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from bestof.bench.kept import Kept
+from bestof.bench.kept import Kept, circumstances
 from bestof.bench.model.job import Job
 from bestof.bench.model.measure import Effort
 from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTime
 from bestof.errors import InvalidArgument
-from bestof.kernels import build
 
 _Result = TypeVar("_Result")
 
@@ -116,10 +115,10 @@ def read_results(path: Path) -> list[ModelTimes]:
 
 
 def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
-    """Return the results that `keep` wrote with this effort and these kernels, the oldest first.
+    """Return the results that `keep` wrote with this effort in these circumstances.
 
-    Without a file there are none. Raises InvalidArgument for a line of another kind. A last line
-    that was cut off is skipped.
+    The oldest comes first. Without a file there are none. Raises InvalidArgument for a line of
+    another kind. A last line that was cut off is skipped.
     """
     return tuple(_kept(path, effort, times_from_dict).read())
 
@@ -136,8 +135,8 @@ def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
 
 
 def _kept(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> Kept[_Result]:
-    """Return the file. A table must not mix times of different efforts or kernels."""
-    conditions = {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
+    """Return the file. A table must not mix times of different efforts or circumstances."""
+    conditions = {**circumstances(), "rounds": effort.rounds, "seconds": effort.seconds}
     return Kept(path, to_dict, parse, _BEGINNING, conditions)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bestof.bench.kept import Kept as Lines
+from bestof.bench.kept import circumstances
 from bestof.errors import ProfileError
 
 
@@ -31,7 +32,10 @@ class Measured:
 
 @dataclass(slots=True)
 class Kept:
-    """Measurements of earlier runs in a file, one per line. A run continues the file."""
+    """Measurements of earlier runs in a file, one per line. A run continues the file.
+
+    Those of another machine, of another PyTorch or of other kernels are not used.
+    """
 
     path: Path | None
     known: dict[str, list[Measured]] = field(default_factory=dict)
@@ -52,7 +56,7 @@ _Row = tuple[str, list[Measured]]
 
 
 def _file(path: Path) -> Lines[_Row]:
-    return Lines(path, _to_json, _from_json, '{"key": ', refusal=ProfileError)
+    return Lines(path, _to_json, _from_json, '{"key": ', circumstances(), refusal=ProfileError)
 
 
 def _to_json(row: _Row) -> dict[str, Any]:

@@ -208,6 +208,44 @@ def test_a_projection_measures_and_continues(
     assert reasons <= {AROUND, FRAMEWORK}
 
 
+def test_measurements_of_another_machine_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept.jsonl"
+    monkeypatch.setenv("BESTOF_HOST", "this machine")
+    Kept.at(path).add("a", [Measured("same", "onednn", 1.0, None)])
+    assert list(Kept.at(path).known) == ["a"]
+    monkeypatch.setenv("BESTOF_HOST", "another machine")
+    assert not Kept.at(path).known
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--picture", "missing/p.svg"], "cannot write a picture to 'missing/p.svg'"),
+        (["--resume", "missing/kept"], "cannot write measurements to 'missing/kept'"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bestof.cli.project.measure_peak", None)
+    profile.Profile("program", 1.0, ()).save("p.json")
+    assert main(["project", "p.json", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+def test_a_time_that_never_ends_is_refused(seconds: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["project", str(tmp_path / "p.json"), "--seconds", seconds])
+
+
 def test_a_damaged_file_of_measurements_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     path.write_text('{"key": "a", "measured": []}\n{"key"\n')
