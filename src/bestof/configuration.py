@@ -40,7 +40,8 @@ class Configuration:
         MiB for scratch, packed weights and kept matrices together; None for no bound.
     `memory`: keep_freed: whether freed memory stays in the process.
     `threads`: fit: whether PyTorch's threads are lowered to what the process may use. neighbours:
-        whether waiting threads sleep soon while other processes want the same processors.
+        whether waiting threads sleep soon, and plans try fewer threads, while other processes want
+        the same processors.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.

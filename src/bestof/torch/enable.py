@@ -154,7 +154,8 @@ def set_config(config: ConfigurationLike) -> None:
         environment variables of the C library stand above it.
     fit: lower PyTorch's threads, until `disable`, to what affinity and quota allow. They are never
         raised, and a number that the program sets afterwards stays.
-    neighbours: while other processes want the same processors, let waiting threads sleep soon.
+    neighbours: while other processes want the same processors, let waiting threads sleep soon, and
+        let plans try fewer threads.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
         holds if kernel.enable is false.
     layout: try channels last for the weights of each model's convolutions, and keep it if the step

@@ -19,7 +19,7 @@ from bestof.torch.backends.shim import (
 )
 from bestof.torch.dispatch import probe
 from bestof.torch.ops.originals import entry_of
-from bestof.torch.process.openmp import one_thread
+from bestof.torch.process.openmp import on_threads
 
 
 class Answered(Protocol):
@@ -50,7 +50,7 @@ def objection() -> str | None:
             return said
     # A program that forks workers after `enable` then has no threads of OpenMP, as without bestof:
     # Python 3.12 warns of them. No thread of its own: `import torch` may wait for this trial.
-    with one_thread():
+    with on_threads(1):
         return try_registration()
 
 

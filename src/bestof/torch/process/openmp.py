@@ -6,6 +6,7 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -52,22 +53,24 @@ def on_each_thread(function: Callable[[], object], threads: int) -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let the calling thread compute alone meanwhile, so that OpenMP starts no threads for it.
+def on_threads(threads: int) -> Iterator[None]:
+    """Let the calling thread compute on so many threads meanwhile. On one, OpenMP starts no other.
 
     `torch.set_num_threads` would also change how many threads MKL takes, for good.
     """
     before = torch.get_num_threads()  # the first question sets the number of this thread
-    loaded = runtimes()
-    if not loaded:
-        yield
-        return
-    set_threads = ctypes.CDLL(loaded[0]).omp_set_num_threads
-    set_threads(1)
+    set_threads = _threads_setter()
     try:
+        set_threads(threads)
         yield
     finally:
         set_threads(before)
+
+
+@cache
+def _threads_setter() -> Callable[[int], object]:
+    loaded = runtimes()  # PyTorch has loaded its own when this module was imported
+    return ctypes.CDLL(loaded[0]).omp_set_num_threads if loaded else lambda _: None
 
 
 def _enter(runtime: str) -> Callable[..., object]:

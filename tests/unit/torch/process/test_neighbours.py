@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,14 +145,18 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
         assert not watching.team.begun  # two looks in a row tell that there are neighbours
         watching.look(0.5)
         assert watching.team.begun
+        assert watching.waited == 0.5
         watching.look(0.08)
         assert watching.team.begun  # between both bounds, nothing is changed
+        assert watching.waited == 0.5
         watching.look(0.01)
         assert not watching.team.begun
+        assert watching.waited == 0.0
         torch.set_num_threads(1)
         watching.look(0.5)
         watching.look(0.5)
         assert not watching.team.begun  # one thread waits for no other
+        assert watching.waited == 0.0
     finally:
         torch.set_num_threads(before)
         watching.leave()
@@ -237,6 +241,14 @@ def test_a_thread_that_began_after_the_watch_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(watching, "look", shares.append)
     watching._run(stop)
     assert shares == [pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("end", [Neighbours.leave, lambda one: one.refuse(True)])
+def test_neighbours_that_nobody_watches_are_forgotten(end: Callable[[Neighbours], None]) -> None:
+    watching = Neighbours()
+    watching.waited = 0.5
+    end(watching)
+    assert watching.waited == 0.0
 
 
 @pytest.mark.parametrize("computes", [True, False])

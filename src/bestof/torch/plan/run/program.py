@@ -19,6 +19,7 @@ from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.run.live_check import with_live_check
 from bestof.torch.plan.run.noisy_choices import NoisyChoices
+from bestof.torch.plan.run.team_size import TeamSize, run_on_team
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
@@ -31,6 +32,7 @@ from bestof.torch.plan.trace.graph import PlainGraph
 from bestof.torch.plan.trace.mutation import aliased_argument
 from bestof.torch.plan.trace.strides import copied, with_strides
 from bestof.torch.process.fork_lock import ForkLock
+from bestof.torch.process.neighbours import NEIGHBOURS
 
 Read = TypeVar("Read")
 
@@ -71,6 +73,8 @@ class Program:
             self._finder(output, one) for output, one in zip(outputs, described, strict=True)
         ]
         self.noisy_choices = NoisyChoices()
+        self._team = TeamSize()
+        self._is_exact = accuracy == "exact"  # PyTorch's bits depend on the number of threads
         self._lock = ForkLock()
         self._idle: list[Binding] = []
 
@@ -112,8 +116,16 @@ class Program:
                     if noisy.are_due and noisy.reopen(self.choices.values()):
                         self.bind_anew()
                     runs = with_live_check(binding, self.bind_anew)
-                for run in runs:
-                    run()
+                # A race compares algorithms for the number of threads of their problems.
+                if (
+                    (NEIGHBOURS.waited or self._team.is_open)
+                    and binding.settled
+                    and not self._is_exact
+                ):
+                    run_on_team(self._team, runs)
+                else:
+                    for run in runs:
+                        run()
             else:
                 for step in binding.steps:
                     step.run()

@@ -1,0 +1,168 @@
+"""Fewer threads for the calls of a program, while neighbours leave fewer processors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from bestof.selection.state.lock import current_lock
+from bestof.torch.plan.steps.chosen_step import Runner
+from bestof.torch.process.fork_lock import ForkLock
+from bestof.torch.process.neighbours import NEIGHBOURS
+from bestof.torch.process.openmp import on_threads
+
+BLOCK = 0.2
+"""Seconds of calls that are summed: many time slices of the system, which take 3 to 4 ms each.
+
+Blocks of 50 ms beside ten busy processes held one or two calls, and chance decided.
+"""
+
+WINS = 3
+"""Pairs of blocks that another number of threads must win, one after the other."""
+
+GAIN = 0.95
+"""The time over that of more threads, at most, with which fewer threads win a pair."""
+
+SELDOM = 10.0
+"""Seconds of calls until the next trial, for each second of the last pair of blocks.
+
+A server that computes for 5 ms now and then would otherwise try all the time.
+"""
+
+TAKEN = 0.43
+"""The share of the wanted time, waited for, with which neighbours leave no processor free.
+
+If T threads share T processors with B busy ones, they wait for B / (T + B) of the time: two threads
+for a third beside one, for a half beside two. If B is T or more, fewer threads have no processor of
+their own either, and only a smaller share. At a load of 9 on two cores, MobileNetV3 took 9 to 13 ms
+on one thread, and 5 to 10 on two (medians of turns).
+"""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Another number of threads, and the number in use, for a block of calls each, in turn.
+
+    mean: seconds of a call in the last block of the other number, None until that block ends.
+    seconds, calls: those of the block that goes on. pair: the seconds of the pair of blocks.
+    """
+
+    threads: int
+    mean: float | None = None
+    wins: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    pair: float = 0.0
+
+
+class TeamSize:
+    """The number of threads that run the calls of a program: all, or fewer.
+
+    A step whose threads meet after some microseconds waits until a neighbour leaves the processor
+    to the last of them. Which number is best depends on the steps, so the program tries it. While
+    threads of the process wait for processors, fewer are tried. Fewer threads than processors do
+    not wait. So if fewer are in use, all are tried now and then, for a block of calls: that shows
+    whether the neighbours have gone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkLock()  # held for a moment only
+        self._all = self._used = 0
+        self._trial: _Trial | None = None
+        self._trials = 0
+        self._rest = 0.0  # seconds of calls until the next trial
+
+    @property
+    def is_open(self) -> bool:
+        """Whether fewer threads are in use, or a trial goes on."""
+        return self._trial is not None or self._used != self._all
+
+    def use_all(self) -> None:
+        """Use all threads from now on; a trial ends."""
+        with self._lock:
+            self._used, self._trial = self._all, None
+
+    def ask(self, threads: int, waited: float) -> int:
+        """Return how many of the threads run the next call.
+
+        waited: the share of the wanted time for which threads of the process have waited for a
+        processor; 0 without neighbours.
+        """
+        with self._lock:
+            if threads != self._all:
+                self._all = self._used = threads
+                self._trial = None
+            if self._trial is None and self._rest <= 0:
+                self._trial = self._next(waited)
+            trial = self._trial
+            return self._used if trial is None else self._turn(trial)
+
+    def tell(self, threads: int, seconds: float) -> None:
+        """Note that a call on so many threads took so long."""
+        with self._lock:
+            trial = self._trial
+            if trial is None:
+                self._rest -= seconds
+                return
+            if threads != self._turn(trial):
+                return  # it began before another thread's call ended the block
+            trial.seconds += seconds
+            trial.calls += 1
+            if trial.seconds < BLOCK:
+                return
+            mean = trial.seconds / trial.calls
+            trial.pair += trial.seconds
+            trial.seconds, trial.calls = 0.0, 0
+            if trial.mean is None:
+                trial.mean = mean
+                return
+            won = trial.mean < mean * (GAIN if trial.threads < self._used else 1.0)
+            trial.mean, trial.wins = None, trial.wins + 1
+            self._rest, trial.pair = SELDOM * trial.pair, 0.0
+            if won and trial.wins < WINS:
+                return
+            if won:
+                self._used = trial.threads
+            self._trial = None
+
+    def _turn(self, trial: _Trial) -> int:
+        """Return on how many threads the block of calls runs that goes on."""
+        return trial.threads if trial.mean is None else self._used
+
+    def _next(self, waited: float) -> _Trial | None:
+        """Return a trial of fewer threads, or of all, in turn if both are possible."""
+        fewer = max(1, int(self._used * (1 - waited))) if waited else self._used
+        others = [one for one in (fewer, self._all) if one != self._used]
+        if not others:
+            return None
+        self._trials += 1
+        return _Trial(others[self._trials % len(others)])
+
+
+def run_on_team(size: TeamSize, runs: Iterable[Runner]) -> None:
+    """Run the steps of a call on as many threads as the size of the team says.
+
+    On all threads, if neighbours leave no processor free, if results must have the same bits each
+    time, or if nobody watches neighbours.
+    OpenMP's regions of the calling thread, which PyTorch's and native kernels use, become smaller.
+    MKL's products keep their number if the program has set one.
+    """
+    threads = every = torch.get_num_threads()
+    if (
+        not NEIGHBOURS.watches
+        or NEIGHBOURS.waited >= TAKEN
+        or current_lock() is not None
+        or torch.are_deterministic_algorithms_enabled()
+    ):
+        size.use_all()
+    else:
+        threads = size.ask(every, NEIGHBOURS.waited)
+    started = perf_counter()
+    with on_threads(threads) if threads != every else nullcontext():
+        for run in runs:
+            run()
+    size.tell(threads, perf_counter() - started)
