@@ -47,7 +47,10 @@ def bits_of(value: Array) -> Array:
 
 
 def check_detached(**arrays: Array | None) -> None:
-    """Raise KernelError for a tensor that requires a gradient, because kernels record none."""
+    """Raise KernelError for a tensor that kernels would take for another one.
+
+    They record no gradient, and read memory as it is, without a negative bit.
+    """
     for name, value in arrays.items():
         if (
             getattr(value, "requires_grad", False) is True
@@ -56,6 +59,12 @@ def check_detached(**arrays: Array | None) -> None:
             raise KernelError(
                 f"{name}: expected an array without a gradient; got a tensor that requires one, "
                 f"which would be lost: detach it, or call inside torch.no_grad()"
+            )
+        is_negative = getattr(value, "is_neg", None)  # DLPack shows the memory as it is
+        if is_negative is not None and is_negative():
+            raise KernelError(
+                f"{name}: expected a tensor without the negative bit; got a view that stands for "
+                "the negative of its memory: call resolve_neg()"
             )
 
 

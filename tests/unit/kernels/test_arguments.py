@@ -111,6 +111,16 @@ def test_a_tensor_that_requires_a_gradient_is_refused() -> None:
         assert torch.equal(conv2d(x, w), conv2d(x, w.detach()))
 
 
+def test_a_tensor_with_the_negative_bit_is_refused() -> None:
+    """Its memory has the other sign."""
+    torch = pytest.importorskip("torch")
+    x = torch.randn(*X.shape, dtype=torch.complex64).conj().imag
+    with pytest.raises(KernelError, match=r"^x: expected a tensor without the negative bit"):
+        pool2d(x, 2)
+    resolved = x.resolve_neg()
+    assert np.array_equal(pool2d(resolved, 2), pool2d(resolved.numpy(), 2))
+
+
 def test_a_plan_refuses_addresses_of_nothing() -> None:
     plan = Conv2dPlan(X.shape, W.shape, algorithm="direct")
     with pytest.raises(KernelError, match="addresses: expected three that are not 0; got 0, 0, 0"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +201,42 @@ def test_an_expanded_output_has_the_strides_of_the_models(ends: bool) -> None:
     torch.testing.assert_close(found, right)
     plan(2 * x)
     torch.testing.assert_close(found, right)  # it does not lie in the arena
+
+
+class Copied(nn.Module):
+    """Returns copies of its input and of a weight, beside a result."""
+
+    def __init__(self, copy: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.copy = nn.Linear(8, 8), copy
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.layer(x), self.copy(x), self.copy(self.layer.bias)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        torch.clone,
+        lambda x: x.to(torch.float32, copy=True),
+        lambda x: x.clone().detach().reshape(-1),
+        lambda x: x.view(-1).clone(),
+    ],
+)
+def test_a_copy_that_a_model_returns_has_memory_of_its_own(
+    copy: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    model, x = Copied(copy).eval(), torch.randn(4, 8)
+    plan = bt.optimize(model, x, tune=False)
+    plan.save(tmp_path / "copied.plan")
+    for one in (plan, bt.load(tmp_path / "copied.plan")):
+        before = x.clone()
+        with torch.no_grad():
+            result, copied, bias = one(x)
+            expected = result.clone()
+            assert torch.equal(copied, copy(x))
+            copied.fill_(7.0)
+            bias.fill_(7.0)
+            assert torch.equal(x, before)
+            # Calls may try several products. A bias of 7 would be seen.
+            assert (one(x)[0] - expected).abs().max() < 1.0

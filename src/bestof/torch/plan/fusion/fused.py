@@ -16,7 +16,8 @@ from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.inverted_residual import join_inverted_residuals
 from bestof.torch.plan.operations.rewriter import Rewriter, Weights
 from bestof.torch.plan.operations.table import RECOGNISERS
-from bestof.torch.plan.trace.graph import value_of
+from bestof.torch.plan.trace.graph import argument, value_of
+from bestof.torch.plan.trace.mutation import aliased_argument, root_of
 from bestof.torch.plan.trace.strides import VIEWS, reads_strides
 
 aten = torch.ops.aten
@@ -39,7 +40,8 @@ def _fuse(module: GraphModule, weights: Weights, joins: bool) -> None:
         if node.target in VIEWS:
             # A view if strides allow it: the strides of a plan's values are its own.
             node.target = aten.reshape.default
-        if _is_identity(node) and not any(map(reads_strides, node.users)):
+        is_read = any(map(reads_strides, node.users)) or _keeps_output_apart(node)
+        if _is_identity(node) and not is_read:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     take_parts(graph)
@@ -73,6 +75,27 @@ def drop_unread_attributes(module: GraphModule) -> None:
                 del own[name]
 
 
+def _keeps_output_apart(node: Node) -> bool:
+    """Return whether an output of the model has memory of its own by this copy alone.
+
+    Without the copy, a program that writes to the output would change its input, or a weight.
+    """
+    copies = node.target in _COPIES or (node.target in _TO and bool(argument(node, "copy")))
+    source = node.args[0] if copies else None
+    if not isinstance(source, Node) or root_of(source).op == "call_function":
+        return False
+    seen, found = set[Node](), [node]
+    while found:
+        one = found.pop()
+        seen.add(one)
+        for user in one.users:
+            if user.op == "output":
+                return True
+            if user not in seen and (aliased_argument(user) is one or _is_identity(user)):
+                found.append(user)
+    return False
+
+
 def _is_identity(node: Node) -> bool:
     if node.op != "call_function":
         return False
@@ -92,6 +115,8 @@ def _is_identity(node: Node) -> bool:
     return same and target in _IDENTITIES_OF_SHAPE
 
 
+_TO = {aten.to.dtype, aten.to.device, aten.to.dtype_layout}
+_COPIES = {aten.clone.default, aten.lift_fresh_copy.default, aten._to_copy.default}
 # The graph is pure, and the plan chooses layouts: copies and aliases change nothing.
 _IDENTITIES = {
     aten.detach.default,
@@ -104,9 +129,7 @@ _IDENTITIES_OF_SHAPE = {
     aten.adaptive_avg_pool2d.default,
     aten.adaptive_max_pool2d.default,
     aten._adaptive_avg_pool2d.default,
-    aten.to.dtype,
-    aten.to.device,
-    aten.to.dtype_layout,
+    *_TO,
     aten._to_copy.default,
     aten.expand.default,
     aten.flatten.using_ints,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,10 @@ from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, pair, shape_of
 
 aten = torch.ops.aten
+
+# The largest window of an average. The kernel sums it in one chain: at 512 x 512, equal numbers
+# give an average that is off by 0.25 %, where PyTorch's mean has no error.
+_MOST_PIXELS = 64 * 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ def _recognise_adaptive(rewriter: Rewriter, node: Node) -> None:
     given, wanted = shape_of(node.args[0])[2:], shape_of(node)[2:]
     if given[0] % wanted[0] == 0 and given[1] % wanted[1] == 0:
         kernel = given[0] // wanted[0], given[1] // wanted[1]
+        if prod(kernel) > _MOST_PIXELS:
+            return
         window = Window("average", kernel, kernel, (0, 0), True)
         rewriter.replace(node, Pooling(window), node.args[0])
 
@@ -109,6 +116,8 @@ def _recognise_mean(rewriter: Rewriter, node: Node) -> None:
     if sorted(d % 4 for d in dims) != [2, 3] or argument(node, "dtype") is not None:
         return
     kernel = (shape_of(x)[2], shape_of(x)[3])
+    if prod(kernel) > _MOST_PIXELS:
+        return
     operation = Pooling(Window("average", kernel, kernel, (0, 0), True))
     if argument(node, "keepdim"):
         rewriter.replace(node, operation, x)
