@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import pytest
@@ -16,6 +16,7 @@ from bestof.errors import BestofWarning, InvalidArgument, StoreError
 from bestof.selection.identity.host import host
 from bestof.selection.state import lock as state
 from bestof.selection.state import registry
+from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.store import lock_file
 from bestof.selection.store.lock_file import export_records, import_records
 from bestof.selection.store.memory import MemoryStore
@@ -111,6 +112,10 @@ def test_an_alternative_that_raises_gives_way_without_a_trial(tmp_path: Path) ->
         assert locked(1) == "loop"
     assert {locked(1) for _ in range(500)} == {"loop"}
     assert (locked.trials, locked.explain(1).source) == (0, "not in the lock")
+    lock = state.current_lock()
+    assert lock is not None
+    told = "toy 1: 'table' was disqualified: raised OSError: no such table"
+    assert lock.missing_lines() == [told]
 
 
 def test_an_order_stands_above_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +211,54 @@ def test_a_winner_that_is_given_up_starts_no_search(tmp_path: Path) -> None:
     assert [one(1) for _ in range(9)] == ["loop"] * 9
     assert one.trials == 0
     assert not one.give_up(2, "it was never met")
+    lock = state.current_lock()
+    assert lock is not None
+    assert lock.missing_lines() == ["toy 1: 'table' was disqualified: raised OSError"]
+
+
+def test_a_lock_is_written_without_what_was_disqualified(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = LockWriter()
+    monkeypatch.setattr(LockWriter, "active", [writer])
+    one = selector(store="off", policy="rounds:rounds=3")
+    for _ in range(20):
+        one(1)
+    assert writer.count == 1
+    with pytest.warns(BestofWarning, match="'table' was disqualified"):
+        assert one.give_up(1, "wrong result: it turned")
+    assert (writer.count, writer.left_out) == (0, ["toy 1: not settled"])
+    for _ in range(20):
+        one(1)
+    (record,) = import_records(writer.text())
+    assert record.decision == "formula"
+    with pytest.warns(BestofWarning, match="'formula' was disqualified"):
+        assert one.give_up(1, "wrong result: this one, too")
+    one(1)
+    assert writer.left_out == ["toy 1: its other alternatives were disqualified"]
+
+
+def test_a_wrong_result_of_a_checked_winner_leaves_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = LockWriter()
+    monkeypatch.setattr(LockWriter, "active", [writer])
+    one = selector(store="off", policy="rounds:rounds=3", check=_is_right, check_every=5)
+    for _ in range(20):
+        one(1)
+    assert writer.count == 1
+    monkeypatch.setattr(Turned, "wrong", {"table"})
+    with pytest.warns(BestofWarning, match="'table' was disqualified: wrong result"):
+        assert [one(1) for _ in range(20)][-1] == "formula"
+    assert [item.decision for item in import_records(writer.text())] == ["formula"]
+
+
+class Turned:
+    """What has become wrong."""
+
+    wrong: ClassVar[set[str]] = set()
+
+
+def _is_right(_expected: str, got: str) -> bool:
+    return got not in Turned.wrong
 
 
 def test_a_lock_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

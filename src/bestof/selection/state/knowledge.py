@@ -25,6 +25,7 @@ from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
 from bestof.selection.state.family import Family, SharedSearch
 from bestof.selection.state.journal import DecisionEntry, Journal
+from bestof.selection.state.lock import current_lock
 from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.savings import Savings
@@ -281,6 +282,8 @@ class Knowledge:
         problem = tuning.problem
         winner = self.settled.get(problem) or self.older.get(problem)
         decision = self.decisions.get(problem)
+        if decision is not None:
+            self._withdraw_disqualified(decision, tuning.candidates[decision.position])
         if winner is not None and self.grouped and decision is not None:
             earlier = winner.earlier
             passes = earlier if isinstance(earlier, OpenPasses) else tuning.passes
@@ -297,6 +300,17 @@ class Knowledge:
             self.settled.pop(problem, None)
             self.older.pop(problem, None)
         self.decisions.pop(problem, None)
+
+    def _withdraw_disqualified(self, decision: Decision, chosen: Candidate) -> None:
+        """If the chosen alternative was disqualified, leave the decision out of a lock that is
+        written, and list it as one that a locked run has not followed."""
+        if chosen.disqualified is None:
+            return
+        problem, lock = problem_text(decision.problem), current_lock()
+        for writer in LockWriter.active:
+            writer.withdraw(self.name, problem, decision.alternative)
+        if lock is not None and decision.source == "locked":
+            lock.lose(self.name, problem, decision.alternative, chosen.disqualified)
 
     def conclude(self, tuning: Tuning) -> None:
         """Settle the problem if its search has a winner. Called with the lock held."""

@@ -23,7 +23,8 @@ class Lock(MemoryStore):
 
     Nothing is ever saved in it. A problem is recorded if the lock has a decision for it on this
     host, for an alternative of the same version. Every other problem takes the first alternative,
-    and `missing` says why: its keys are pairs (selector, problem).
+    and `missing` says why: its keys are pairs (selector, problem). So it does if the recorded
+    alternative is disqualified.
 
     A lock whose records are all of other hosts is refused. If some are, bestof says so once.
     """
@@ -107,6 +108,10 @@ class Lock(MemoryStore):
             if known:
                 why = f"recorded with another number of threads: {', '.join(known)}"
         self.missing[selector, problem] = why
+
+    def lose(self, selector: str, problem: str, alternative: str, reason: str) -> None:
+        """Note that the recorded alternative of a problem was disqualified in this process."""
+        self.missing[selector, problem] = f"{alternative!r} was disqualified: {reason}"
 
     def missing_lines(self) -> list[str]:
         """Return a line for each problem that took the first alternative."""

@@ -13,6 +13,7 @@ from bestof.selection.store.record import Pin, Record
 
 _UNDECIDED = "not settled"
 _ALONE = "only one alternative"
+_LAST = "its other alternatives were disqualified"
 _ORDERS = ("forced", "pinned")
 _REASONS = {"only": _ALONE, **dict.fromkeys(_ORDERS, "ordered, not measured")}
 
@@ -46,7 +47,16 @@ class LockWriter:
             self._records[key] = replace(record, decision=decision.alternative)
             self._left_out.pop(key, None)
         elif key not in self._records:
-            self._left_out[key] = _REASONS.get(source, _UNDECIDED)
+            is_last = source == "only" and record is not None
+            self._left_out[key] = _LAST if is_last else _REASONS.get(source, _UNDECIDED)
+
+    def withdraw(self, selector: str, problem: str, alternative: str) -> None:
+        """Drop the record of a problem if it names this alternative, which was disqualified."""
+        key = selector, problem
+        record = self._records.get(key)
+        if record is not None and record.decision == alternative:
+            del self._records[key]
+            self._left_out[key] = _UNDECIDED
 
     def unite(self, records: Iterable[Record], left_out: Iterable[tuple[str, str, str]]) -> None:
         """Add what another process has decided, and its `left_out_problems`.
