@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -13,6 +14,7 @@ from bestof.errors import BestofWarning, InvalidArgument, NoAlternative
 from bestof.selection.policies import Fixed
 from bestof.selection.store.memory import MemoryStore
 
+COSTS = {"first": 2.0, "winograd4": 1.0}
 WHY = "estimated at 3.1 times the cheapest"
 
 
@@ -48,6 +50,31 @@ def test_it_is_left_out_and_the_report_says_why(program: Program) -> None:
         ("not applicable", None),
     ]
     assert f"slow    left out: {WHY}" in str(selector.report())
+
+
+@pytest.mark.parametrize(
+    ("again", "called"),
+    [
+        (lambda one: one.race_again((1,)), {"first", "winograd4"}),
+        (lambda one: one.give_up((1,), "wrong result: it turned"), {"first"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*'winograd4' was disqualified")
+def test_it_stays_out_of_a_later_search(
+    program: Program, again: Callable[[BestOf], bool], called: set[str]
+) -> None:
+    """Also if its name is a part of the chosen one's."""
+    slow = Alternative("winograd", program.function("winograd", 5.0), unpromising=lambda _: WHY)
+    others = [(name, program.function(name, cost)) for name, cost in COSTS.items()]
+    selector = program.selector([*others, slow], drift=True)
+    for _ in range(8):
+        selector(1)
+    assert selector.chosen((1,)) == "winograd4"
+    program.taken()
+    assert again(selector)
+    for _ in range(8):
+        selector(1)
+    assert set(program.taken()) == called
 
 
 def test_an_order_takes_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ class DriftWatch:
                 problem,
                 *(knowledge.alternatives, knowledge.stages),
                 *(policy, knowledge.refused),
-                wanted=decision.alternative,
+                wanted=[decision.alternative],
             )
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
@@ -270,7 +270,7 @@ class DriftWatch:
             decision.problem,
             *(self._knowledge.alternatives, self._knowledge.stages),
             *(policy, self._knowledge.refused),
-            wanted=decision.alternative,
+            wanted=[decision.alternative],
         )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)
