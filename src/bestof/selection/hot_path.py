@@ -79,6 +79,11 @@ def _short(value: object) -> str:
     return repr(value) if isinstance(value, int | str | None) else type(value).__name__
 
 
+# Compared with a slice: without the GIL, a thread that ends its trial may empty `detours` after it
+# was found to hold one, and then there is no first item.
+_SWITCHED_OFF = [None]
+
+
 class PythonHotPath(LongWay):
     """Calls the settled winner of a problem. This is the reference in plain Python.
 
@@ -96,7 +101,7 @@ class PythonHotPath(LongWay):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._stage_count:
             return self._call_stage(args, kwargs)
-        if detours and detours[0] is None and self._first:
+        if detours and self._first and detours[:1] == _SWITCHED_OFF:
             return self._first[0](*args, **kwargs)
         problem = self.get_problem_size(*args, **kwargs)
         try:
@@ -117,7 +122,7 @@ class PythonHotPath(LongWay):
         stage, args = (given[0], given[1:]) if given else (None, ())
         if type(stage) is not int or not 0 <= stage < self._stage_count:
             stage = self._check_stage(*given[:1])
-        if detours and detours[0] is None and self._first:
+        if detours and self._first and detours[:1] == _SWITCHED_OFF:
             return self._first[stage](*args, **kwargs)
         problem = self.get_problem_size(*args, **kwargs)
         try:

@@ -24,6 +24,7 @@ from settled_selector import (
 )
 
 from bestof.errors import ProblemError
+from bestof.selection import hot_path
 from bestof.selection.hot_path import NativeHotPath, PythonHotPath
 
 
@@ -100,6 +101,24 @@ def test_threads_share_a_selector_whose_winners_change(kind: type[PythonHotPath]
         sys.setswitchinterval(before)
     assert failures == []
     assert selector.told == []
+
+
+@pytest.mark.parametrize("stages", [0, 2])
+def test_a_trial_of_another_thread_may_end_during_a_call(
+    stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without the GIL, where nothing holds the other thread back."""
+
+    class Ending(list[object]):
+        def __bool__(self) -> bool:
+            found = len(self) > 0
+            self.clear()
+            return found
+
+    selector = make_selector(PythonHotPath, stages=stages, _first=(first_argument,) * 2)
+    monkeypatch.setattr(hot_path, "detours", Ending([object()]))
+    call = (0, 1) if stages else (1,)
+    assert selector(*call) == ("winner", (1,), {})
 
 
 def test_threads_count_every_call(kind: type[PythonHotPath]) -> None:
