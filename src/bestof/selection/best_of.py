@@ -32,7 +32,7 @@ from bestof.selection.state import registry
 from bestof.selection.state.budget import SHARE
 from bestof.selection.state.copies import Beside, Teaching, fill, own_slots, remade, teachings
 from bestof.selection.state.family import family_of
-from bestof.selection.state.forced_choice import forced
+from bestof.selection.state.forced_choice import ForcedChoice, forced
 from bestof.selection.state.journal import Entry, Journal, logging_trials
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.lock import Lock
@@ -142,8 +142,9 @@ class BestOf(PaperInterface, HotPath):
         self.name = name
         self.get_problem_size = get_problem_size
         self.journal = Journal(listener=logging_trials(name, on_event))
-        self._connect(settings, neighbours)
+        order = forced(name, settings.names)
         self._list(alternatives, settings)
+        self._connect(settings, neighbours, order)
         self.number = 0
         self.total_rounds = settings.paper.rounds
         self.pruning_speedup = settings.paper.pruning_speedup
@@ -158,15 +159,19 @@ class BestOf(PaperInterface, HotPath):
         """Set the attributes that tell what is chosen among."""
         self.alternatives = list(alternatives)
         self.alternative_names = tuple(settings.names)
-        self.versions = self._knowledge.versions
+        self.versions = tuple(one.version for one in settings.alternatives)
         self.total_alternatives = len(settings.alternatives)
 
     def _connect(
-        self, settings: Settings, neighbours: Neighbours | None, earlier: Knowledge | None = None
+        self,
+        settings: Settings,
+        neighbours: Neighbours | None,
+        order: ForcedChoice | None,
+        earlier: Knowledge | None = None,
     ) -> None:
         """Make the parts, and set the attributes that the hot path reads and calls."""
         guard, choice = settings.guard, settings.choice
-        knowledge = self._knowledge = Knowledge(
+        knowledge = Knowledge(
             self.name,
             settings.alternatives,
             choice=choice,
@@ -189,7 +194,7 @@ class BestOf(PaperInterface, HotPath):
             self._watch,
             neighbours,
             settings.patience,
-            forced(self.name, settings.names),
+            order,
             max_searches=settings.max_searches,
         )
         self._settled = knowledge.settled
@@ -199,6 +204,7 @@ class BestOf(PaperInterface, HotPath):
         long_way = Chooser(knowledge, guard, new_problems).answer
         self._long_way = long_way  # type: ignore[method-assign]  # on purpose, as said
         self._sampled = self._watch.sampled  # type: ignore[method-assign]  # on purpose, as said
+        self._knowledge = knowledge  # last: a thread that sees it finds the others, too
 
     # Alternatives at run time
 
@@ -212,7 +218,7 @@ class BestOf(PaperInterface, HotPath):
         whose open passes would be lost.
         """
         self._check_plain("add")
-        self.choose_among([*self.alternatives, alternative])
+        self._change(lambda present: [*present, alternative])
 
     def remove(self, name: str) -> None:
         """Choose among all other alternatives from now on.
@@ -223,15 +229,20 @@ class BestOf(PaperInterface, HotPath):
         alternative, for the first one, which is the reference, and for a group.
         """
         self._check_plain("remove")
-        names = self.alternative_names
-        if name not in names[1:]:
-            why = "the first one is the reference, and stays" if name in names else "there is none"
-            raise InvalidArgument(
-                f"BestOf({self.name!r}): remove: expected one of "
-                f"{', '.join(map(repr, names[1:])) or 'none'}; got {name!r}: {why}"
-            )
-        place = names.index(name)
-        self.choose_among([one for k, one in enumerate(self.alternatives) if k != place])
+
+        def others(present: Sequence[Any]) -> Sequence[Any]:
+            names = self.alternative_names
+            if name not in names[1:]:
+                is_first = name in names
+                why = "the first one is the reference, and stays" if is_first else "there is none"
+                raise InvalidArgument(
+                    f"BestOf({self.name!r}): remove: expected one of "
+                    f"{', '.join(map(repr, names[1:])) or 'none'}; got {name!r}: {why}"
+                )
+            place = names.index(name)
+            return [one for k, one in enumerate(present) if k != place]
+
+        self._change(others)
 
     def _check_plain(self, asked: str) -> None:
         if self._stage_count:
@@ -244,14 +255,26 @@ class BestOf(PaperInterface, HotPath):
         """Choose among these alternatives from now on, by what is known of them.
 
         changed: other arguments of the selector, such as its policy. Passes of a group that are
-        open meanwhile are answered as if they had never begun.
+        open meanwhile are answered as if they had never begun. Raises InvalidArgument, before
+        anything is changed, for invalid arguments, and if BESTOF_FORCE orders none of them.
         """
-        with self._knowledge.lock:
-            given = {**self._arguments(), "alternatives": alternatives, **changed}
-            settings = parse_settings(**given)
-            self._given = given
-            self._connect(settings, given["neighbours"], self._knowledge)
-            self._list(alternatives, settings)
+        self._change(lambda _: alternatives, **changed)
+
+    def _change(self, change: Callable[[Sequence[Any]], Sequence[Any]], **changed: Any) -> None:
+        """Choose among what `change` makes of the alternatives, one thread after the other."""
+        while True:
+            known = self._knowledge
+            with known.lock:
+                if known is not self._knowledge:  # another thread has changed them meanwhile
+                    continue
+                alternatives = change(self.alternatives)
+                given = {**self._arguments(), "alternatives": alternatives, **changed}
+                settings = parse_settings(**given)
+                order = forced(self.name, settings.names)
+                self._given = given
+                self._list(alternatives, settings)
+                self._connect(settings, given["neighbours"], order, known)
+                break
         registry.meet_fixed([self])
 
     # Reports and control

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 
 import pytest
 from fake_program import Program
@@ -137,6 +138,29 @@ def test_what_cannot_be_changed_is_refused(program: Program) -> None:
     with pytest.raises(InvalidArgument, match="its alternatives are groups"):
         group.remove("b")
     assert (selector.chosen((1,)), selector.alternative_names) == ("b", ("a", "b"))
+
+
+def test_an_ordered_one_is_not_removed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = settled(program)
+    monkeypatch.setenv("BESTOF_FORCE", "it=b")
+    with pytest.raises(InvalidArgument, match="BESTOF_FORCE: expected one of a, got 'b'"):
+        selector.remove("b")
+    assert (selector.chosen((1,)), selector.alternative_names) == ("b", ("a", "b"))
+    assert selector.explain(1).decision == "b"
+
+
+def test_threads_that_add_at_once_lose_nothing() -> None:
+    selector = BestOf("t", [("a", abs), ("b", abs)], abs)
+    names = [f"c{number}" for number in range(8)]
+    threads = [threading.Thread(target=selector.add, args=((name, abs),)) for name in names]
+    with selector._knowledge.lock:
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)  # so that they all wait for the lock
+    for thread in threads:
+        thread.join()
+    assert sorted(selector.alternative_names) == ["a", "b", *names]
+    assert selector.versions == selector._knowledge.versions
 
 
 def test_threads_call_meanwhile() -> None:
