@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bestof import BestOf
+from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
 
 
@@ -215,6 +215,22 @@ def test_a_layer_that_is_dropped_is_freed_and_the_rest_goes_on() -> None:
     layers.clear()
     gc.collect()
     assert [one() for one in kept] == [None, None]
+
+
+@pytest.mark.parametrize("hopeless", [None, lambda problem: True])
+@pytest.mark.filterwarnings("ignore:.*'broken' was disqualified")
+def test_a_search_that_nobody_goes_on_with_is_forgotten(hopeless: Any) -> None:
+    def broken(x: float) -> float:
+        raise OSError("broken")
+
+    out = Alternative("broken", broken, hopeless=hopeless)
+    selector = BestOf(NAMES[-1], [("a", abs), out, ("b", abs)], abs, rounds=2, store="off")
+    for problem in range(20):
+        for _ in range(8):
+            selector(problem)
+    assert len(selector._knowledge.decisions) == 20
+    gc.collect()  # the errors hold the calls that raised them
+    assert not selector._knowledge.family.searches
 
 
 def test_threads_of_many_layers() -> None:

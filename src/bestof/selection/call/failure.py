@@ -67,10 +67,10 @@ def disqualify_failed(
     for position, reason in reasons.items():
         candidate = tuning.candidates[position]
         is_news = not tuning.failed_before(position, reason)
-        shared = tuning.shared
+        was_shared = tuning.shared is not None
         if not tuning.disqualify(position, reason):
             continue
-        if shared and tuning.decision is None:
+        if was_shared and tuning.decision is None:
             knowledge.share(tuning)  # with those in which it was disqualified too
         candidate.circumstances = circumstances()
         name = candidate.alternative.name

@@ -24,7 +24,7 @@ class SharedSearch:
     It refers to no selector and no function: a member that its program drops is freed.
     """
 
-    __slots__ = ("samples", "search")
+    __slots__ = ("__weakref__", "samples", "search")
 
     def __init__(self, search: Search, samples: list[list[float]]) -> None:
         self.search = search
@@ -46,8 +46,11 @@ class Family:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        # By problem, and by which alternatives take part.
-        self.searches: dict[tuple[Hashable, tuple[bool, ...]], SharedSearch] = {}
+        # By problem, and by which alternatives take part. Each lives as long as one takes part in
+        # it: a member may leave it for a search without the alternative that failed there.
+        self.searches: weakref.WeakValueDictionary[
+            tuple[Hashable, tuple[bool, ...]], SharedSearch
+        ] = weakref.WeakValueDictionary()
         self._members: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = os.getpid()
 

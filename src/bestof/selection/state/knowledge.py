@@ -261,12 +261,13 @@ class Knowledge:
         shared = self.family.searches.get(_shared_key(tuning))
         if shared is None:
             own = [candidate.samples for candidate in tuning.candidates]
-            self.family.searches[_shared_key(tuning)] = SharedSearch(tuning.search, own)
+            shared = SharedSearch(tuning.search, own)
+            self.family.searches[_shared_key(tuning)] = shared
         else:
             tuning.search = shared.search
             for candidate, samples in zip(tuning.candidates, shared.samples, strict=True):
                 candidate.samples = samples
-        tuning.shared = True
+        tuning.shared = shared
 
     def leave(self, tuning: Tuning) -> None:
         """Offer the search of a problem no longer; those who take part in it go on."""

@@ -18,6 +18,7 @@ from bestof.selection.policies.policy import Policy, Search
 from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.earlier_race import EarlierRace
+from bestof.selection.state.family import SharedSearch
 from bestof.selection.store.record import Evidence, Record
 from bestof.selection.trials.circumstances import may_pass
 from bestof.selection.trials.timer import LateTrial
@@ -94,7 +95,8 @@ class Tuning:
         # Positions that are tried once, each in one call beside the stored decision.
         self.retries: list[int] = []
         self.retried: set[int] = set()  # positions that answer such a call, or have answered one
-        self.shared = False  # whether other selectors may take part in the search
+        # The search, if other selectors may take part in it.
+        self.shared: SharedSearch | None = None
         self.unsaved = False  # whether there is evidence that the store does not have
         self.untold = False  # whether there is a decision that the journal does not have
 
@@ -187,11 +189,11 @@ class Tuning:
 
     def _drop(self, position: int) -> None:
         """Take an alternative that does not remain out of the search."""
-        if self.shared:  # other selectors go on with the search, and with this alternative
+        if self.shared is not None:  # others go on with the search, and with this alternative
             self.search = copy.deepcopy(self.search)
             for candidate in self.candidates:
                 candidate.samples = list(candidate.samples)
-            self.shared = False
+            self.shared = None
         remaining = self.remaining()
         self.lone = remaining[0] if len(remaining) == 1 else None
         self.search.drop(position)
