@@ -1,8 +1,10 @@
 """The circumstances of a disqualification. They are stored with its reason.
 
 An error depends on its call: the machine was out of memory, gradients were off, or the default
-device was another one. A later process may succeed, so it tries the alternative again. A wrong
-result disqualifies the alternative until its version changes.
+device was another one. A later process may succeed, so it tries the alternative again. So it does
+after an error of a function that is asked about the alternative: the version of the alternative
+does not tell whether that function has been mended. A wrong result disqualifies the alternative
+until its version changes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from datetime import datetime, timezone
 
 from bestof.selection.outside import reraise_from_outside
 
-_RAISED = ("raised ", "supports raised ")
+_RAISED = (
+    "raised ",
+    *(f"{asked} raised " for asked in ("supports", "unpromising", "estimate", "hopeless")),
+    "wrong result: check raised ",
+)
 
 
 def told(error: BaseException) -> str:
