@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from bestof.configuration import parse_share
+from bestof.entries import entries
 from bestof.errors import InvalidArgument
 from bestof.selection.call.chooser import Chooser
 from bestof.selection.call.drift_watch import DriftWatch
@@ -345,6 +346,12 @@ class BestOf(PaperInterface, HotPath):
     def trials(self) -> int:
         """The number of timed calls."""
         return self._knowledge.trials
+
+    @property
+    def decided(self) -> int:
+        """The number of problems in memory for which one of several alternatives was chosen."""
+        decisions = entries(self._knowledge.decisions)
+        return sum(decision.source != "only" for _, decision in decisions)
 
     @property
     def trial_seconds(self) -> float:

@@ -289,6 +289,16 @@ def test_a_lock_after_trials_is_refused(tmp_path: Path) -> None:
     assert state.current_lock() is None
 
 
+def test_a_lock_after_a_decision_of_the_store_is_refused(tmp_path: Path) -> None:
+    path, store = recorded(tmp_path / "lock", 1), MemoryStore()
+    store.unite(import_records(path.read_text()))
+    early = selector(store=store)
+    assert (early(1), early.trials) == ("table", 0)
+    with pytest.raises(InvalidArgument, match=r"comes too late: 0 trials .* 1 problems decided"):
+        bestof.use_lock(str(path))
+    assert state.current_lock() is None
+
+
 def test_a_check_compares_nothing_and_settled_calls_stay_on_the_hot_path(tmp_path: Path) -> None:
     bestof.use_lock(str(recorded(tmp_path / "lock", 1)))
     locked = selector(check=lambda _expected, _got: False)

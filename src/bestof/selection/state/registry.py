@@ -43,6 +43,10 @@ class Selector(Protocol):
     def trials(self) -> int:
         """The number of timed calls."""
 
+    @property
+    def decided(self) -> int:
+        """The number of problems in memory for which one of several alternatives was chosen."""
+
     def flush(self) -> None:
         """Save the evidence of unsettled problems."""
 
@@ -254,9 +258,9 @@ def shared_store() -> Store | None:
 def use_lock(path: str) -> Lock:
     """Let every selector take the decisions in a lock file, and nothing else, to the end.
 
-    No store is opened. Raises InvalidArgument if trials were made before, if the process has
-    another lock, or if no record fits this machine; StoreError if the file is no lock file. Nothing
-    is changed then.
+    No store is opened. Raises InvalidArgument if trials were made before, if the store has decided
+    problems before, if the process has another lock, or if no record fits this machine; StoreError
+    if the file is no lock file. Nothing is changed then.
     """
     former, trials = current_lock(), trials_of_all()
     if former is not None:
@@ -265,11 +269,12 @@ def use_lock(path: str) -> Lock:
         raise InvalidArgument(
             f"the process is locked to {former.path}, and cannot be locked to {path} too"
         )
-    lock = read_lock(path)
-    if trials:
+    lock, decided = read_lock(path), sum(one.decided for one in selectors())
+    if trials or decided:
         raise InvalidArgument(
-            f"the lock {path} comes too late: {trials} trials were made before, and what they have "
-            "decided would stay; pass the lock to the first call of `enable`, or set BESTOF_LOCKED"
+            f"the lock {path} comes too late: {trials} trials were made and {decided} problems "
+            "decided before, and what was decided would stay; pass the lock to the first call of "
+            "`enable`, or set BESTOF_LOCKED"
         )
     set_lock(lock)
     for selector in selectors():
