@@ -10,6 +10,7 @@ from typing import Any
 
 from bestof import selection
 from bestof.cli.options import check_writable
+from bestof.entries import entries
 from bestof.errors import BestofError, InvalidArgument
 from bestof.selection.policies.policy import always
 from bestof.selection.reports.report import Report
@@ -99,8 +100,8 @@ class LockOptions:
 
     def told(self) -> dict[str, Any]:
         """Return what the summary of another process needs of this one, as JSON can write it."""
-        missing = {} if self.lock is None else self.lock.missing
-        told: dict[str, Any] = {"missing": [[*problem, why] for problem, why in missing.items()]}
+        missing = [] if self.lock is None else entries(self.lock.missing)
+        told: dict[str, Any] = {"missing": [[*problem, why] for problem, why in missing]}
         if self.writer is not None:
             told["written"] = self.writer.text()
             told["left out"] = self.writer.left_out_problems()

@@ -251,6 +251,28 @@ def test_a_wrong_result_of_a_checked_winner_leaves_the_lock(
     assert [item.decision for item in import_records(writer.text())] == ["formula"]
 
 
+def test_a_thread_may_meet_problems_while_a_lock_is_told(tmp_path: Path) -> None:
+    """As a daemon thread does, which goes on while the summary is made."""
+    bestof.use_lock(str(recorded(tmp_path / "lock", 1)))
+    lock, writer, met = state.current_lock(), LockWriter(), iter(range(1000))
+    assert lock is not None
+
+    class Meeting(str):
+        """A name; while it is written, another thread meets a problem."""
+
+        def __format__(self, form: str) -> str:
+            problem = str(next(met))
+            writer.opened("other", problem)
+            lock.miss("other", problem, None)
+            return str(self)
+
+    for problem in ("1", "2"):
+        writer.opened(Meeting("toy"), problem)
+        lock.miss(Meeting("toy"), problem, None)
+    assert writer.left_out[:2] == ["toy 1: not settled", "toy 2: not settled"]
+    assert lock.missing_lines()[:2] == ["toy 1: no record", "toy 2: no record"]
+
+
 class Turned:
     """What has become wrong."""
 

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from bestof.entries import entries
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.host import host
@@ -115,7 +116,8 @@ class Lock(MemoryStore):
 
     def missing_lines(self) -> list[str]:
         """Return a line for each problem that took the first alternative."""
-        return [f"{selector} {problem}: {why}" for (selector, problem), why in self.missing.items()]
+        missing = entries(self.missing)  # other threads may add some meanwhile
+        return [f"{selector} {problem}: {why}" for (selector, problem), why in missing]
 
 
 def valid_decision(record: Record, alternatives: Iterable[Alternative]) -> str | None:

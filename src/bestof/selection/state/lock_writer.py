@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from bestof.entries import entries
 from bestof.selection.state.decision import Decision
 from bestof.selection.store.lock_file import export_records
 from bestof.selection.store.record import Pin, Record
@@ -21,8 +22,9 @@ _REASONS = {"only": _ALONE, **dict.fromkeys(_ORDERS, "ordered, not measured")}
 class LockWriter:
     """The last record of every problem of the process, also of selectors that are gone.
 
-    Selectors tell the writers in `active` what they meet and decide, with their lock held. A
-    problem that only one alternative can run needs no record.
+    Selectors tell the writers in `active` what they meet and decide, with their lock held. Other
+    threads may do so while the file is written. A problem that only one alternative can run needs
+    no record.
     """
 
     active: ClassVar[list[LockWriter]] = []
@@ -69,7 +71,7 @@ class LockWriter:
                 self._others[key].append(one)
         for selector, problem, why in left_out:
             self._left_out.setdefault((selector, problem), why)
-        for key in self._records:
+        for key in list(self._records):
             self._left_out.pop(key, None)
 
     def follow(self, decisions: Mapping[tuple[str, str], str | None]) -> None:
@@ -81,7 +83,7 @@ class LockWriter:
 
     def left_out_problems(self) -> list[tuple[str, str, str]]:
         """Return the problems without a record as triples (selector, problem, why)."""
-        return [(*problem, why) for problem, why in self._left_out.items()]
+        return [(*problem, why) for problem, why in entries(self._left_out)]
 
     def text(self, pins: Sequence[Pin] = ()) -> str:
         """Return the text of the lock file, with the pins of the selectors that were met."""
@@ -98,6 +100,6 @@ class LockWriter:
         """A line for each problem that is not recorded, although there was a choice."""
         return [
             f"{selector} {problem}: {why}"
-            for (selector, problem), why in self._left_out.items()
+            for (selector, problem), why in entries(self._left_out)
             if why != _ALONE
         ]
