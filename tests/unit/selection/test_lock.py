@@ -84,6 +84,18 @@ def test_a_problem_that_is_not_recorded_takes_the_first_alternative(tmp_path: Pa
     assert lock.missing_lines() == ["toy 7: no record"]
 
 
+def test_the_lock_decides_again_when_alternatives_change(tmp_path: Path) -> None:
+    bestof.use_lock(str(recorded(tmp_path / "lock", 1)))
+    locked = selector()
+    table = locked.alternatives[1]
+    locked.remove("table")
+    assert [locked(n) for n in (1, 7)] == ["loop", "loop"]
+    locked.add(table)
+    assert [locked(n) for n in (1, 7)] == ["table", "loop"]
+    assert [locked.explain(n).source for n in (1, 7)] == ["locked", "not in the lock"]
+    assert locked.trials == 0
+
+
 def test_another_number_of_threads_is_named(tmp_path: Path) -> None:
     bestof.use_lock(str(recorded(tmp_path / "lock", "conv threads=2")))
     assert selector()("conv threads=1") == "loop"

@@ -506,9 +506,12 @@ class Knowledge:
     def recorded(self, key: str | None) -> Record | None:
         """Return what earlier runs know of a problem, given its canonical text.
 
-        Evidence that an earlier bestof has kept under a former version gets the present one.
+        Evidence that an earlier bestof has kept under a former version gets the present one. In a
+        locked run, what was decided before the alternatives changed does not count.
         """
-        record = None if key is None else self._remembered.get(key)
+        record = None
+        if key is not None and current_lock() is None:
+            record = self._remembered.get(key)
         record = record or self.stored.load(key)
         if record is not None and key is not None:
             self._set_aside(key, record)
