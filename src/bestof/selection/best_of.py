@@ -333,6 +333,10 @@ class BestOf(PaperInterface, HotPath):
         order = order or self._knowledge.stored.pinned(canonical(problem))
         return None if order is None else order.alternative
 
+    def follows(self, alternative: str) -> bool:
+        """Return whether a policy of the process that fixes this alternative holds here."""
+        return alternative in self.alternative_names and self._knowledge.choice.follows_process
+
     @property
     def budget(self) -> float | None:
         """The share of the time that trials may cost; None for no bound. It may be set."""

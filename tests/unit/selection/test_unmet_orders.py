@@ -52,11 +52,25 @@ def test_a_forced_selector_that_was_never_made(tmp_path: Path) -> None:
 def test_a_fixed_alternative_that_no_selector_has(tmp_path: Path) -> None:
     policy = "bestof.use_policy(bestof.selection.Fixed({!r}))"
     told = run(tmp_path, policy.format("c"))
-    assert (
-        told.count("the policy fixed:c had no effect: no selector has an alternative of this name")
-        == 1
+    unmet = (
+        "the policy fixed:c had no effect: no selector without a policy of its own has an "
+        "alternative of this name"
     )
+    assert told.count(unmet) == 1
     assert run(tmp_path, policy.format("b")) == ""
+    own = "own = bestof.BestOf('own', [('c', len)], len, policy='race')\n"
+    assert run(tmp_path, own + policy.format("c")).count(unmet) == 1
+
+
+def test_a_policy_of_its_own_keeps_a_selector_from_being_told(tmp_path: Path) -> None:
+    """No order of the process holds for it, so none can be disobeyed."""
+    more = """
+odd = bestof.Alternative("b", abs, supports=lambda n: n % 2)
+own = bestof.BestOf("own", [("a", abs), odd], abs, policy="race")
+bestof.use_policy("fixed:b")
+assert [own(n) for n in (1, 2)] == [1, 2]
+"""
+    assert run(tmp_path, more) == ""
 
 
 def test_a_fixed_alternative_that_does_not_apply_is_told_once_with_a_problem(

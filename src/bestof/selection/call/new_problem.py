@@ -153,7 +153,8 @@ class NewProblems:
             )
         if order is not None and self._obey(order, tuning):
             return tuning
-        names, fixed = self._knowledge.names, always(registry.Defaults.policy)
+        names = self._knowledge.names
+        fixed = always(registry.Defaults.policy) if self._choice.follows_process else None
         if order is None and fixed in names and not tuning.candidates[names.index(fixed)].remains:
             registry.refuse_fixed(self._knowledge.where(problem))
         if len(remaining) == 1:

@@ -47,6 +47,11 @@ class PolicyChoice:
         self._own = own
         self._drift = drift
 
+    @property
+    def follows_process(self) -> bool:
+        """Whether a policy of the process stands above that of the selector."""
+        return self._own is None or isinstance(self._own, UnlessShared)
+
     def current(self) -> Policy:
         """Return the policy of the next search."""
         if isinstance(self._own, UnlessShared):

@@ -36,7 +36,6 @@ class Selector(Protocol):
 
     name: str
     number: int
-    alternative_names: tuple[str, ...]
     versions: tuple[str, ...]
 
     @property
@@ -46,6 +45,9 @@ class Selector(Protocol):
     @property
     def decided(self) -> int:
         """The number of problems in memory for which one of several alternatives was chosen."""
+
+    def follows(self, alternative: str) -> bool:
+        """Return whether a policy of the process that fixes this alternative holds here."""
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems."""
@@ -93,7 +95,7 @@ class Agreement(Protocol):
 class Defaults:
     """The settings for selectors that have none of their own.
 
-    `fixed_met` says whether any selector has the alternative that the default policy fixes.
+    `fixed_met` says whether the alternative that the default policy fixes holds for any selector.
     `fixed_refused` are the problems that it cannot compute, in words.
     """
 
@@ -152,11 +154,10 @@ def register(selector: Selector) -> None:
 
 
 def meet_fixed(made: list[Selector]) -> None:
-    """Note whether any of these selectors has the alternative that the default policy fixes."""
-    policy = Defaults.policy
-    if always(policy) is not None and any(
-        always(policy) in selector.alternative_names for selector in made
-    ):
+    """Note whether any of these selectors has the alternative that the default policy fixes, and no
+    policy of its own."""
+    fixed = always(Defaults.policy)
+    if fixed is not None and any(selector.follows(fixed) for selector in made):
         Defaults.fixed_met = True
 
 
@@ -332,8 +333,8 @@ def unmet_orders() -> list[str]:
     policy = Defaults.policy
     if always(policy) is not None and not Defaults.fixed_met:
         unmet.append(
-            f"the policy fixed:{always(policy)} had no effect: no selector has an alternative of "
-            "this name"
+            f"the policy fixed:{always(policy)} had no effect: no selector without a policy of its "
+            "own has an alternative of this name"
         )
     refused = list(Defaults.fixed_refused)
     if refused:
