@@ -10,7 +10,7 @@ import pytest
 from fake_program import Program
 from test_best_of import PAIRS, test_refuses_unusable_arguments
 
-from bestof import BestOf
+from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 
 
@@ -59,6 +59,21 @@ def test_a_check_whose_verdict_has_no_truth_disqualifies(program: Program) -> No
     selector = program.selector({"a": 2.0, "b": 1.0}, check=lambda expected, got: Both())
     with pytest.warns(BestofWarning, match="check raised ValueError: ambiguous"):
         assert [selector(1) for _ in range(4)] == ["a"] * 4
+
+
+@pytest.mark.parametrize("estimate", ["cheap", [1.0], object()])
+def test_an_estimate_that_is_no_number_disqualifies_and_says_so(
+    program: Program, estimate: Any
+) -> None:
+    alternatives = [
+        ("a", program.function("a", 2.0)),
+        Alternative("b", program.function("b", 1.0), estimate=lambda _: estimate),
+        Alternative("c", program.function("c", 3.0), estimate=lambda _: 1.0),
+    ]
+    selector = program.selector(alternatives)
+    with pytest.warns(BestofWarning, match="'b' was disqualified: estimate raised .*Error"):
+        assert selector(1) == "a"
+    assert [selector(1) for _ in range(6)][-1] == "a"
 
 
 def test_neighbours_that_lie_cost_a_short_race_and_no_wrong_decision(program: Program) -> None:

@@ -30,7 +30,7 @@ class Alternative:
     leaves such an alternative out, and reports give the reason. An order (a pin, BESTOF_FORCE, a
     fixed policy) takes it, and so does a problem for which all others have given wrong results.
     `estimate(problem)` returns the expected cost, in a unit that the estimates of all alternatives
-    share. After the first alternative, a search tries the cheapest.
+    share, or None if it is unknown. After the first alternative, a search tries the cheapest.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Alternative:
     hopeless: Callable[[Hashable], bool] | None = None
     formerly: Sequence[str] = ()
     unpromising: Callable[[Hashable], str | Literal[False] | None] | None = None
-    estimate: Callable[[Hashable], float] | None = None
+    estimate: Callable[[Hashable], float | None] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def can_run(self, problem: Hashable) -> bool:

@@ -455,7 +455,8 @@ def _candidate(
             return refused
         if alternative.estimate is not None:
             asked = "estimate"
-            estimate = alternative.estimate(problem)
+            cost = alternative.estimate(problem)
+            estimate = None if cost is None else float(cost)
     except Exception as error:
         reraise_from_outside()
         reason = f"{asked} raised {type(error).__name__}: {error}"
