@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import warnings
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from bestof.selection.policies import Race, Rounds, Window
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.trials.trial import current_trial
 
 
 def test_the_next_run_tries_what_a_window_left_untried() -> None:
@@ -145,6 +149,38 @@ def test_a_decision_that_an_interrupt_delayed_is_measured_and_kept(
     assert (selector.explain(1).decision, selector.explain(1).source) == ("b", "measured")
     (kept,) = store.records()
     assert kept.decision == "b"
+
+
+def test_an_interrupt_of_a_problem_that_waits_leaves_no_trial() -> None:
+    selector = BestOf("waits", [("a", abs), ("b", abs)], abs, store="off", max_searches=1)
+    selector(1)  # its search goes on
+    names = ("_answer_unopened", "call_inside", "leave_trial")
+
+    def is_interrupted(place: int) -> bool:
+        """Call with a new problem; interrupt the call at a line, if it has so many."""
+        lines = iter(range(place))
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code.co_name not in names:
+                return None
+            if event == "line" and next(lines, None) is None:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            return bool(selector(2 + place) != 2 + place)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+
+    place = 0
+    while is_interrupted(place):
+        place += 1
+        assert current_trial.get() is None
+    assert place > 3
 
 
 @pytest.mark.parametrize(

@@ -255,12 +255,7 @@ class Chooser:
         # As a trial, although its time is not taken: the alternative may call this selector again
         # with the same problem.
         trial = Trial(self._knowledge, problem, position, parent)
-        token = current_trial.set(trial)
-        try:
-            return self._knowledge.functions[position][stage](*args, **kwargs)
-        finally:
-            current_trial.reset(token)
-            trial.done = True
+        return call_inside(trial, self._knowledge.functions[position][stage], args, kwargs)
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
         """Return the function for a stage: the winner's, unless its pass is an earlier one."""
