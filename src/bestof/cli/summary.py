@@ -179,7 +179,8 @@ def _saved(total: Net, run: Run) -> str:
 
 def _price(total: Net, run: Run) -> str:
     if total.trials == 0:
-        return "settled from the start: no trial was made"
+        begin = "" if total.unsettled else "settled from the start: "
+        return f"{begin}no trial was made"
     share = _share(total.tuning, run.seconds)
     return f"cost {duration(total.tuning)}, {share} of the run, in {plural(total.trials, 'trial')}"
 

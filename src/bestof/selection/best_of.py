@@ -309,6 +309,7 @@ class BestOf(PaperInterface, HotPath):
                 surcharges=self._surcharges(),
                 met=met,
                 calls=calls,
+                earlier=known.earlier,
             )
 
     def _surcharges(self) -> dict[str, float]:

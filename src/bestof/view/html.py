@@ -138,7 +138,7 @@ def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) ->
         (row.before, duration(row.before)),
         (row.after, duration(row.after)),
         (row.gain, ratio(row.gain)),
-        (row.saved, duration(row.saved) if row.calls and row.chosen else ""),
+        (row.saved, duration(row.saved) if row.calls else ""),
     )
     for label, (value, text) in zip(_NUMBERS, numbers, strict=True):
         yield f'<td class="number" data-label="{label}" data-value="{value or 0:.9g}">{text}</td>'

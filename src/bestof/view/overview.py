@@ -95,7 +95,7 @@ def _numbers(row: Row) -> tuple[str, ...]:
         duration(row.before),
         duration(row.after),
         ratio(row.gain),
-        duration(row.saved) if row.calls and row.chosen else "",
+        duration(row.saved) if row.calls else "",
         "~" if row.noisy else "",
     )
 

@@ -23,7 +23,7 @@ WORDS = (
     ("alternative", "one of the implementations to choose from; the first is the reference"),
     ("as is", "PyTorch's own kernel, which would run without bestof"),
     ("trial", "one timed call of an alternative, on the program's own data"),
-    ("calls", "those that the chosen alternative answered, in C++ or Python; no trials"),
+    ("calls", "those that decisions answered, the earlier ones too, in C++ or Python; no trials"),
     ("before", "the time of a call by the first alternative: the median of its trials"),
     ("after", "the same for the chosen alternative; unsettled: for the fastest so far"),
     (
@@ -32,7 +32,7 @@ WORDS = (
     ),
     ("spread", "half the distance between the quartiles of the trials"),
     ("gain", "before divided by after"),
-    ("saved", "calls times (before - after), without refused ones"),
+    ("saved", "calls times (before - after), without refused ones, each by its decision's times"),
     ("tuning", "what trials took beyond the time of the chosen alternative"),
     ("net", "saved, less tuning"),
     ("chosen", "the decision; of a layer that is trained: forward, input and weight gradient"),

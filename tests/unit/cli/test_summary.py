@@ -103,6 +103,8 @@ def test_an_unsettled_row_tells_if_trials_waited_for_their_budget() -> None:
     for waited, told in (("", ""), ("their budget", ", and trials that waited for their budget")):
         lines = summary_lines(report, None, None, waited_for=waited)
         assert fact(lines, "unsettled") == f"1 row: few calls so far{told}"
+    untried = ended(ProblemReport("a layer", None, None, rows), trials=0)
+    assert fact(summary_lines(untried, None, None), "tuning") == "no trial was made"
 
 
 def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None:

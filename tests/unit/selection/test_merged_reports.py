@@ -9,7 +9,7 @@ from bestof.selection.reports.report import AlternativeReport, ProblemReport, Re
 
 
 def problem(text: str, decision: str | None, calls: int, *places: str) -> ProblemReport:
-    rows = (AlternativeReport("a", None, "measured"), AlternativeReport("b", None, "measured"))
+    rows = (AlternativeReport("a", "measured", 3.0), AlternativeReport("b", "measured", 1.0))
     return ProblemReport(text, decision, None, rows, settled_calls=calls, places=places)
 
 
@@ -26,7 +26,10 @@ def test_selectors_of_one_name_are_summed() -> None:
     numbers = both.trials, both.trial_seconds, both.loss_seconds, both.settled_calls
     assert (numbers, both.saved_seconds) == ((6, 1.0, 0.5, 20), 4.0)
     # The choice of the process with most calls.
-    assert both.problems[0] == replace(two.problems[0], settled_calls=12, places=("x", "y"))
+    assert both.problems[0] == replace(
+        two.problems[0], settled_calls=12, places=("x", "y"), earlier_saved=-10.0
+    )
+    assert both.problems[0].saved == one.problems[0].saved + two.problems[0].saved == 14.0
     assert both.problems[1:] == (one.problems[1], two.problems[1])
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import logging
+from typing import Any
 
 import pytest
 from fake_program import DictStore, Program
 
 from bestof import Alternative, view
 from bestof.errors import BestofWarning
+from bestof.selection.duration import duration
 from bestof.selection.policies import Rounds
+from bestof.selection.reports.overview import net, overview
 from bestof.selection.reports.report import Report, report_from_dict
 from bestof.selection.state.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
 from bestof.selection.state.tuning import new_tuning
@@ -146,6 +149,29 @@ def test_evicted_and_reopened_problems_stay_counted(program: Program) -> None:
         )
         selector._knowledge.reopen(tuning)
     assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
+
+
+@pytest.mark.parametrize("stages", [0, 2])
+def test_rows_agree_with_the_totals_after_a_race_was_run_again(
+    program: Program, stages: int
+) -> None:
+    functions = {"a": program.function("a", 3.0), "b": program.function("b", 1.0)}
+    pairs: list[Any] = [(name, [one] * stages or one) for name, one in functions.items()]
+    selector = program.selector(pairs, drift=True)
+
+    def call() -> None:
+        _ = [selector(stage, 1) for stage in range(stages)] if stages else selector(1)
+
+    for calls in (20, 1, 20):  # settled, searched again, settled again
+        for _ in range(calls):
+            call()
+        report = selector.report()
+        (row,), total = overview(Report((report,))), net(Report((report,)))
+        assert row.calls == total.calls == report.settled_calls / max(1, stages) > 0
+        assert row.saved == total.saved == report.saved_seconds == report.problems[0].saved
+        assert view.render(Report((report,)), "html").count(f">{duration(row.saved)}<") > 1
+        if selector.chosen((1,)):
+            assert selector.race_again((1,))
 
 
 def test_a_pass_of_a_group_saves_once(program: Program) -> None:

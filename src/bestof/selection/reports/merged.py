@@ -42,9 +42,13 @@ def _sum(one: SelectorReport, other: SelectorReport) -> SelectorReport:
 
 def _both(one: ProblemReport, other: ProblemReport) -> ProblemReport:
     leading = max(one, other, key=lambda problem: (problem.settled, problem.settled_calls))
-    return replace(
+    both = replace(
         leading,
         settled_calls=one.settled_calls + other.settled_calls,
         places=tuple(dict.fromkeys((*one.places, *other.places))),
         refused_calls=one.refused_calls + other.refused_calls,
+        earlier_calls=one.earlier_calls + other.earlier_calls,
     )
+    # Each process has saved by its own times.
+    apart = both.earlier_saved + one.saved + other.saved - both.saved
+    return replace(both, earlier_saved=apart)

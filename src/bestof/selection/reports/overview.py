@@ -18,10 +18,11 @@ class Row:
     `key` is the selector and the problem. `places` are what called it, such as the modules of a
     model. `chosen` names the alternative, and `inside` what was chosen inside it. `before` and
     `after` are seconds of a call by the first alternative and by the chosen one (unsettled: by the
-    leader), None if unknown. `calls` are those that the decision answered. `remark` says why a
+    leader), None if unknown. `calls` are those that decisions answered, the earlier ones too.
+    `saved` are the seconds that these saved; negative if an order costs time. `remark` says why a
     faster alternative was not chosen, `why` why there is no decision, `drift` why the last race
     was run again, and `refusals` how many calls the chosen alternative left to the first one; None
-    if there is no need. `unsaved` are the seconds that these calls would have saved.
+    if there is no need.
     """
 
     key: _Key
@@ -36,19 +37,12 @@ class Row:
     why: str | None
     drift: str | None = None
     refusals: str | None = None
-    unsaved: float = 0.0
+    saved: float = 0.0
 
     @property
     def gain(self) -> float | None:
         """How many times as fast a call is; None if unknown."""
         return self.before / self.after if self.before is not None and self.after else None
-
-    @property
-    def saved(self) -> float:
-        """Seconds that the decision saved in its calls; negative if an order costs time."""
-        if self.chosen is None or self.before is None or self.after is None:
-            return 0.0
-        return self.calls * (self.before - self.after) - self.unsaved
 
     @property
     def weight(self) -> float:
@@ -102,10 +96,14 @@ def problems_of(report: Report) -> dict[_Key, ProblemReport]:
             if known is None:
                 found[key] = problem
                 continue
-            calls = known.settled_calls + problem.settled_calls
-            refused = known.refused_calls + problem.refused_calls
-            places = tuple(dict.fromkeys((*known.places, *problem.places)))
-            found[key] = replace(known, settled_calls=calls, places=places, refused_calls=refused)
+            found[key] = replace(
+                known,
+                settled_calls=known.settled_calls + problem.settled_calls,
+                places=tuple(dict.fromkeys((*known.places, *problem.places))),
+                refused_calls=known.refused_calls + problem.refused_calls,
+                earlier_calls=known.earlier_calls + problem.earlier_calls,
+                earlier_saved=known.earlier_saved + problem.earlier_saved,
+            )
     return found
 
 
@@ -139,20 +137,25 @@ def _row(key: _Key, problems: dict[_Key, ProblemReport]) -> Row:
     places = problem.places or tuple(place for one in below for place in one.places)
     drifts = [race for one in (problem, *inside) for race in one.history]
     refusing = [one for one in (problem, *inside) if one.refused_calls]
+    before, after = _before(problem, inside), None if shown is None else shown.seconds
+    calls, saved = problem.settled_calls if problem.settled else 0, problem.earlier_saved
+    if chosen is not None and before is not None and after is not None:
+        saved += calls * (before - after)
+        saved -= sum(min(one.refused_calls, calls) * one.gain for one in refusing)
     return Row(
         key,
         tuple(dict.fromkeys(places)),
         problem.decision,
         tuple(one.decision or "unsettled" for one in inside),
-        _before(problem, inside),
-        None if shown is None else shown.seconds,
-        problem.settled_calls if problem.settled else 0,
+        before,
+        after,
+        calls + problem.earlier_calls,
         any(one.noisy for one in (problem, *inside)),
         problem.remark,
         problem.why,
         str(drifts[-1]) if drifts else None,
         "; ".join(one.refusals or "" for one in refusing) or None,
-        sum(min(one.refused_calls, problem.settled_calls) * one.gain for one in refusing),
+        saved,
     )
 
 

@@ -125,11 +125,12 @@ def report_selector(
     surcharges: Mapping[str, float],
     met: Mapping[Hashable, Met] | None,
     calls: Mapping[Hashable, int],
+    earlier: Mapping[Hashable, Savings],
 ) -> SelectorReport:
     """Return the report of a live selector.
 
-    savings: what is known of calls that Python answered, `calls` of them by problem. `met`, if it
-    is known, counts the calls of all.
+    savings: what is known of calls that Python answered, `calls` of them by problem, and `earlier`
+    of earlier decisions. `met`, if it is known, counts the calls of all.
     """
     open_ones = {problem: one for problem, one in tunings.items() if problem not in decisions}
     problems = [
@@ -143,7 +144,12 @@ def report_selector(
     keys = [*decisions, *open_ones]
     if met is None:
         problems = [
-            replace(one, settled_calls=calls.get(key, 0) if one.settled else 0)
+            replace(
+                one,
+                settled_calls=calls.get(key, 0) if one.settled else 0,
+                earlier_calls=earlier[key].calls // stages if key in earlier else 0,
+                earlier_saved=earlier[key].seconds if key in earlier else 0.0,
+            )
             for key, one in zip(keys, problems, strict=True)
         ]
     else:

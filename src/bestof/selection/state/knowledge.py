@@ -119,7 +119,8 @@ class Knowledge:
         self.loss_seconds = 0.0
         # For time lines: when a decision was made, and the trials and their seconds until then.
         self.course: deque[tuple[float, int, float]] = deque(maxlen=_COURSE_KEPT)
-        self._retired = Savings()  # by winners that have left memory
+        self.earlier: dict[Hashable, Savings] = {}  # by winners before the present one
+        self._retired = Savings()  # by winners of problems that have left memory
         family.join(self)
 
     # Winners
@@ -143,7 +144,7 @@ class Knowledge:
             for forgotten, old in entries(self.older):
                 if forgotten != problem:
                     self._retire(forgotten, old)
-                    self.decisions.pop(forgotten, None)
+                    self._forget(forgotten)
                 self.older.pop(forgotten, None)
             # The hot path holds this dictionary, so it is emptied in place. A call that misses it
             # meanwhile waits for the lock and finds the winner in `older`.
@@ -154,13 +155,21 @@ class Knowledge:
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
         """Book what a winner did. A call that another thread makes now may not be counted."""
-        self._retired = self._retired.after(winner, self.decisions.get(problem))
+        earlier = self.earlier.get(problem, Savings())
+        self.earlier[problem] = earlier.after(winner, self.decisions.get(problem))
         self.drifts.pop(problem, None)
+
+    def _forget(self, problem: Hashable) -> None:
+        """Drop the decision of a problem that leaves memory. What it has saved counts."""
+        self.decisions.pop(problem, None)
+        self._retired = self._retired.plus(self.earlier.pop(problem, Savings()))
 
     def savings(self) -> Savings:
         """Return what all winners have saved so far."""
         with self.lock:
             total = self._retired
+            for earlier in self.earlier.values():
+                total = total.plus(earlier)
             for problem, winner in self.winners():
                 total = total.after(winner, self.decisions.get(problem))
             return total
@@ -232,7 +241,7 @@ class Knowledge:
         while len(self.tunings) >= self._max_problems:
             oldest = next(iter(self.tunings))
             evicted = self.tunings.pop(oldest)
-            self.decisions.pop(oldest, None)
+            self._forget(oldest)
             self.leave(evicted)
             self._keep(evicted)
         # Others may have gone on with a shared search by the next call.
@@ -250,6 +259,7 @@ class Knowledge:
     def give_up(self, problem: Hashable) -> None:
         """End a search without a decision, and save its evidence."""
         tuning = self.tunings.pop(problem)
+        self._forget(problem)
         self.leave(tuning)
         self._keep(tuning)
 
@@ -577,10 +587,7 @@ class Knowledge:
             # A decision without an alternative that comes back with its evidence is void.
             comes_back = any(one.alternative in new for one in record.evidence)
             self._remembered[key] = replace(record, decision=None) if comes_back else record
-        retired = earlier._retired
-        for problem, winner in earlier.winners():
-            retired = retired.after(winner, earlier.decisions.get(problem))
-        self._retired = retired
+        self._retired = earlier.savings()
         self.trials, self.trial_seconds = earlier.trials, earlier.trial_seconds
         self.loss_seconds, self.course = earlier.loss_seconds, earlier.course
 

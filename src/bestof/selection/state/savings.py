@@ -24,3 +24,7 @@ class Savings(NamedTuple):
         gain = None if decision is None else decision.gain
         saved = 0.0 if gain is None else gain * winner.calls / len(winner.functions)
         return Savings(self.calls + winner.calls, self.seconds + saved)
+
+    def plus(self, other: Savings) -> Savings:
+        """Return both together."""
+        return Savings(self.calls + other.calls, self.seconds + other.seconds)
