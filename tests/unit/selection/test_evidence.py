@@ -249,6 +249,20 @@ def test_after_a_window_stored_evidence_still_decides(program: Program) -> None:
     assert (selector.explain(1).source, window.missed) == ("stored", 0)
 
 
+def test_after_a_window_a_stored_decision_holds_although_some_were_left_out(
+    program: Program,
+) -> None:
+    store, window = DictStore(), Window(0, 1)
+    costs = {"a": 1.0, "b": 0.995, "hopeless": 9.0}  # a near-tie, which goes to the first
+    first = program.selector(costs, lambda n: n, store=store, neighbours=lambda n: [n - 1])
+    settle(first, 1, 2, calls=60)
+    assert store.kept["it", "2"].decision == "a"
+    window.step()
+    selector = program.selector(costs, lambda n: n, store=store, policy=window)
+    assert selector(2) == "a"
+    assert (selector.explain(2).source, window.missed) == ("stored", 0)
+
+
 def test_a_window_that_decides_in_time_saves_its_decision(program: Program) -> None:
     store = DictStore()
     selector = program.selector(

@@ -299,9 +299,13 @@ class NewProblems:
             other = self._knowledge.stored.elsewhere(tuning.key)
             if other is not None:
                 tuning.begin_as(other)
-        winner = tuning.search.winner
+        # A search that is cut off, as after a window, has a winner in any case: the best so far.
+        cut_off = getattr(tuning.search, "cut_off", False)
+        winner = None if cut_off else tuning.search.winner
         if winner is None and record is not None:
             winner = tuning.stored_winner(record)
+        if winner is None and cut_off:
+            winner = tuning.search.winner
         if winner is None:
             if tuning.lone is not None:
                 self._knowledge.settle(tuning, tuning.lone, "only")
