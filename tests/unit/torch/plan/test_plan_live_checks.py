@@ -25,7 +25,7 @@ from bestof.torch.plan.algorithms.algorithm import Bound
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.run import live_check
+from bestof.torch.plan.run import live_check, program
 from bestof.torch.plan.steps import convolution_step
 from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.raced_step import RacedStep
@@ -123,6 +123,25 @@ def test_a_kernel_that_goes_wrong_is_replaced(
     assert Defaults.live_checks.compared >= 10
     fault.is_there = True
     hold_replaced(plan, x, right)
+
+
+@torch.no_grad()
+def test_an_interrupt_does_not_end_the_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "tune", settle_natively)
+    model, shape = build("mlp", torch.float32)
+    x = example("normal", shape, torch.float32)
+    plan, ask = bt.optimize(model, x), program.with_live_check
+
+    def interrupted(*_: Any) -> Any:
+        monkeypatch.setattr(program, "with_live_check", ask)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "with_live_check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(plan, x, 2 * EVERY)
+    before = Defaults.live_checks.compared
+    call(plan, x, 2 * EVERY)
+    assert Defaults.live_checks.compared > before
 
 
 @torch.no_grad()

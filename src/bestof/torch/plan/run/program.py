@@ -111,7 +111,7 @@ class Program:
             elif after_step is None:
                 binding.calls += 1
                 runs = binding.runs
-                if binding.calls == binding.asks_at:
+                if binding.calls >= binding.asks_at:  # above it after an interrupt here
                     noisy = self.noisy_choices
                     if noisy.are_due and noisy.reopen(self.choices.values()):
                         self.bind_anew()
