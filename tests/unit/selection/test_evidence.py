@@ -12,7 +12,8 @@ from fake_program import BrokenStore, DictStore, Program
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.policies import Fixed, Window
+from bestof.selection.policies import Fixed, Rounds, Window
+from bestof.selection.reports.report import Met
 from bestof.selection.state import registry
 
 
@@ -238,6 +239,25 @@ def test_a_window_that_ends_too_early_decides_but_saves_only_evidence(program: P
     assert selector(2) == "a"  # first met after the window
     assert window.missed == 1
     assert ("it", "(2,)") not in store.kept
+
+
+def test_times_before_a_window_are_no_evidence(program: Program) -> None:
+    store, window, seconds = DictStore(), Window(1, 9, Rounds(rounds=2)), [9.0]
+
+    def warming(n: int) -> str:
+        program.clock.passes(seconds[0])
+        return "a"
+
+    pairs = [("a", warming), ("b", program.function("b", 2.0))]
+    selector = program.selector(pairs, store=store, policy=window)
+    settle(selector, calls=5)
+    window.step()
+    seconds[0] = 1.0
+    settle(selector, calls=12)
+    kept = {one.alternative: one.samples for one in store.kept["it", "(1,)"].evidence}
+    assert kept == {"a": (1.0, 1.0), "b": (2.0, 2.0)}
+    selector.met = lambda: {(1,): Met(17)}
+    assert selector.report().problems[0].settled_calls == selector.settled_calls == 8
 
 
 def test_after_a_window_stored_evidence_still_decides(program: Program) -> None:

@@ -15,7 +15,7 @@ class Search(Protocol):
 
     Alternatives are positions in the list that `start` was given.
 
-    Five members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
+    Six members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
     it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.
     `prefer(order)`: called before the first `ask` with every position, the one that is expected to
     be fastest first. `near_tie`: true once calls take about the same time whichever alternative
@@ -23,7 +23,8 @@ class Search(Protocol):
     `favour(position)`: called before the first `ask` with the decision of an earlier run, if the
     search decides together with others. Without this member, the problem begins settled.
     `source`: where the decision comes from, in one word, if it comes from something other than
-    trials; else None.
+    trials; else None. `ignores`: true while times that are told do not count. They are no evidence
+    for later runs either.
     """
 
     def ask(self) -> int | None:

@@ -143,8 +143,13 @@ class WindowSearch:
     def tell(self, position: int, seconds: float) -> None:
         """Take a time inside the window, or stored evidence. Ignore times from before the
         window."""
-        if not self._asked or not (self._window.is_before() or self._window.is_over()):
+        if not self.ignores:
             self._inner.tell(position, seconds)
+
+    @property
+    def ignores(self) -> bool:
+        """Whether times that are told at present do not count."""
+        return self._asked and (self._window.is_before() or self._window.is_over())
 
     def drop(self, position: int) -> None:
         """Take an alternative out for good."""

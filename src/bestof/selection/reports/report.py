@@ -97,7 +97,8 @@ class ProblemReport:
     calls, the chosen alternative left `refused_calls` to the first one because of their operands.
     `earlier_calls` counts those that earlier decisions have answered, and `earlier_saved` is what
     these calls saved, in seconds. In a report of several processes it also holds what the calls of
-    the others saved more than `alternatives` tell.
+    the others saved more than `alternatives` tell. `trials` is the number of timed calls of this
+    process before the decision.
     """
 
     problem: str
@@ -112,6 +113,7 @@ class ProblemReport:
     refused_calls: int = 0
     earlier_calls: int = 0
     earlier_saved: float = 0.0
+    trials: int = 0
 
     @property
     def first(self) -> AlternativeReport | None:

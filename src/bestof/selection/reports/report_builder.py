@@ -51,7 +51,11 @@ def report_problem(
         known = _problem(
             text, names, decision.alternative, decision.source, decision.evidence, surcharges
         )
-        return replace(_with_reasons(known, problem, alternatives), history=decision.history)
+        return replace(
+            _with_reasons(known, problem, alternatives),
+            history=decision.history,
+            trials=decision.trials,
+        )
     if tuning is not None:
         evidence = tuple(
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
@@ -166,10 +170,7 @@ def report_selector(
 
 def with_calls(problem: ProblemReport, met: Met) -> ProblemReport:
     """Return the problem with the calls that its decision answered, and where they came from."""
-    trials = 0
-    if problem.source == "measured":  # others were tried by earlier processes
-        trials = sum(one.trials for one in problem.alternatives)
-    settled = max(0, met.calls - trials) if problem.settled else 0
+    settled = max(0, met.calls - problem.trials) if problem.settled else 0
     return replace(
         problem,
         settled_calls=settled,

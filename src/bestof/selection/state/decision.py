@@ -17,7 +17,8 @@ class Decision:
     """The chosen alternative for a problem, with the evidence.
 
     `position` is the place of the alternative in the list. `history` holds the earlier races of
-    this process for the same problem: the last sixteen, oldest first.
+    this process for the same problem: the last sixteen, oldest first. `trials` is the number of
+    timed calls of this process before it.
     """
 
     problem: Hashable
@@ -26,6 +27,7 @@ class Decision:
     source: str
     evidence: tuple[Evidence, ...]
     history: tuple[EarlierRace, ...] = ()
+    trials: int = 0
 
     @property
     def seconds(self) -> float | None:

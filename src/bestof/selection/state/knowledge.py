@@ -17,6 +17,7 @@ from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
+from bestof.selection.policies.policy import Search
 from bestof.selection.policies.window import Window
 from bestof.selection.state import registry
 from bestof.selection.state.budget import LEAST_COST, Budget
@@ -387,7 +388,7 @@ class Knowledge:
                     # Trials that met an unsettled choice are in the loss of that choice's selector.
                     candidate.counted += 1
                     candidate.seconds += total
-                    if len(candidate.samples) < SAMPLES_KEPT:
+                    if len(candidate.samples) < SAMPLES_KEPT and not _ignores(search):
                         candidate.samples.append(total)
                     if self.budget.is_on:
                         self.budget.book(total - tuning.least)
@@ -418,7 +419,8 @@ class Knowledge:
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
         )
         decision = Decision(
-            tuning.problem, winner.alternative.name, position, source, evidence, tuning.history
+            *(tuning.problem, winner.alternative.name, position, source, evidence, tuning.history),
+            trials=tuning.trials_begun,
         )
         tuning.asked = None
         tuning.calls = 0
@@ -620,6 +622,10 @@ class Knowledge:
     def where(self, problem: Hashable) -> str:
         """Return the beginning of a message about a problem."""
         return f"BestOf({self.name!r}), problem {problem_text(problem)}"
+
+
+def _ignores(search: Search) -> bool:
+    return bool(getattr(search, "ignores", False))
 
 
 def _shared_key(tuning: Tuning) -> tuple[Hashable, tuple[bool, ...]]:
