@@ -94,3 +94,16 @@ def test_a_late_answer_is_not_waited_for(store: MemoryStore) -> None:
     selector = Costs().selector(store, a=1.0, b=3.0, c=2.0)
     assert settle(selector)[:3] == ["a", "b", "c"]
     assert selector.explain(0).decision == "a"
+
+
+def test_a_store_in_memory_finds_it_without_a_look_at_all_records(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new problem asks for it: a look at all records made each one dearer than the last."""
+    (record,) = store.records()
+    store.save(replace(record, host="third", updated=record.updated + 1.0))
+    monkeypatch.setattr(store, "records", None)
+    assert store.elsewhere("it", "0", "here") == replace(
+        record, host="third", updated=record.updated + 1.0
+    )
+    assert store.elsewhere("it", "0", "third") == record

@@ -21,6 +21,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._unkept = False  # whether the user was told of a record that cannot be kept
         self._records: dict[tuple[str, str, str], Record] = {}
+        self._hosts: set[str] = set()  # of all records so far
         self._pins: dict[tuple[str, str | None, str | None], str] = {}
         _STORES.add(self)
 
@@ -29,11 +30,9 @@ class MemoryStore:
 
     def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
         """Return the newest decided record of a problem on another host than this, or None."""
-        found = [
-            record
-            for record in self.records(selector)
-            if record.problem == problem and record.host != host and record.decision is not None
-        ]
+        # Each new problem asks this. A look at all records made each one dearer than the last.
+        kept = [self._records.get((selector, problem, one)) for one in self._hosts - {host}]
+        found = [one for one in kept if one is not None and one.decision is not None]
         return min(found, key=lambda record: (-record.updated, record.host), default=None)
 
     def save(self, record: Record) -> None:
@@ -48,6 +47,7 @@ class MemoryStore:
         with self._lock:
             old = self._records.get(record.key) or Record(*record.key, None, (), record.updated)
             self._records[record.key] = old.absorb(record)
+            self._hosts.add(record.host)
 
     def records(self, selector: str | None = None) -> list[Record]:
         """Return every record, or those of one selector, sorted by selector, problem and host."""
@@ -107,6 +107,7 @@ class MemoryStore:
             for pin in written:
                 pinned[pin.selector, pin.problem, pin.host] = pin.alternative
             self._records, self._pins = kept, pinned
+            self._hosts.update(record.host for record in merged)
         return stayed
 
     def flush(self, seconds: float = 3.0) -> bool:  # noqa: ARG002 - a store in memory never waits
