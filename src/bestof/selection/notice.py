@@ -42,5 +42,15 @@ def warn(message: str) -> None:
     warnings.warn(message, BestofWarning, stacklevel=level)
 
 
+def warn_of_all(messages: list[str]) -> None:
+    """Give these warnings, the oldest first, and take them out of the list."""
+    while messages:
+        try:
+            message = messages.pop(0)
+        except IndexError:  # without the GIL, another thread may have given it since
+            return
+        warn(message)
+
+
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE

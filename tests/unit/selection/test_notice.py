@@ -34,6 +34,18 @@ def test_a_warning_points_at_the_users_line_behind_a_library(
     assert [(w.filename, w.lineno) for w in told] == [(__file__, line)]
 
 
+def test_threads_may_give_the_same_warnings() -> None:
+    """Without the GIL, one may take the last of them after another has seen it."""
+
+    class Seen(list[str]):
+        def __bool__(self) -> bool:
+            return True
+
+    with pytest.warns(BestofWarning) as told:
+        notice.warn_of_all(Seen(["one"]))
+    assert [str(one.message) for one in told] == ["one"]
+
+
 def test_without_a_line_of_the_user_a_warning_points_at_the_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,7 @@ from bestof.selection.hot_path import Winner
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.host import host
 from bestof.selection.identity.problem import canonical, problem_text
-from bestof.selection.notice import warn
+from bestof.selection.notice import warn_of_all
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
 from bestof.selection.policies.policy import Search
@@ -616,8 +616,7 @@ class Knowledge:
 
     def tell(self) -> None:
         """Give the warnings that have waited for the lock to be free."""
-        while self.notices:
-            warn(self.notices.pop(0))
+        warn_of_all(self.notices)
 
     def where(self, problem: Hashable) -> str:
         """Return the beginning of a message about a problem."""

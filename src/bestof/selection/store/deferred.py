@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bestof.errors import StoreBusy, StoreError
-from bestof.selection.notice import warn
+from bestof.selection.notice import warn_of_all
 from bestof.selection.store import lifetime
 from bestof.selection.store.database import Database, Unavailable
 from bestof.selection.store.keepable import check_keepable, fault_of
@@ -368,5 +368,4 @@ class DeferredStore:
     def _announce(self) -> None:
         """Give the warnings. This is the end of a call, because a warning may be raised as an
         error."""
-        while self._database.notices:
-            warn(self._database.notices.pop(0))
+        warn_of_all(self._database.notices)
