@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 _OFF = ("", "0", "off")
 _ON = ("1", "on")
@@ -23,7 +24,7 @@ def leave_process() -> None:
 
 
 def tune() -> None:
-    """Enable bestof as BESTOF says: `on`, or the path of a configuration in JSON.
+    """Enable bestof as BESTOF says: `on`, as `enable` does, or by a configuration in a JSON file.
 
     Below `bestof run`, the variable holds the options of that command.
     What goes wrong is told on the standard error output. The program runs on without bestof.
@@ -44,6 +45,15 @@ def resume() -> None:
         _enable(_waits.pop())
 
 
+def tell(line: str) -> None:
+    """Write a line to the standard error output, if that can be written to.
+
+    An error would make `import torch` fail.
+    """
+    with suppress(Exception):  # None, closed, without a reader, or of the program's own kind
+        sys.stderr.write(f"{line}\n")
+
+
 def _enable(wanted: str) -> None:
     try:
         if wanted.startswith(_RUN):
@@ -53,14 +63,16 @@ def _enable(wanted: str) -> None:
             return
         from bestof import torch as integration  # noqa: PLC0415 - slow; only if it is wanted
 
-        integration.set_config(None if wanted.lower() in _ON else wanted)
+        if wanted.lower() in _ON:
+            integration.enable()
+        else:
+            integration.set_config(wanted)
         if os.environ.get("BESTOF_SUMMARY", "").strip().lower() in _ON:
             from bestof.cli.process_tree import join  # noqa: PLC0415 - as above
 
             join()
     except (Exception, SystemExit) as error:  # `import torch` must not fail
-        print(
+        tell(
             f"bestof: PyTorch is not tuned, although BESTOF={wanted}: "
-            f"{type(error).__name__}: {error}",
-            file=sys.stderr,
+            f"{type(error).__name__}: {error}"
         )

@@ -68,6 +68,26 @@ def test_what_is_wrong_is_told_and_the_program_runs(
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("errors", ["None", "open(os.devnull, 'w'); sys.stderr.close()"])
+def test_without_an_output_for_errors_the_program_runs(errors: str, tmp_path: Path) -> None:
+    """PyTorch's import fails if an entry point raises."""
+    program = f"import os, sys; sys.stderr = {errors}\n{CONVOLVE}"
+    assert run(program, str(tmp_path / "missing.json")) == ("0", "")
+
+
+def test_loaders_and_layouts_stay_as_they_are() -> None:
+    """Workers that nobody asked for would be forked from a process with threads."""
+    program = """
+import torch
+loader = torch.utils.data.DataLoader(torch.arange(8), 4)
+print(sum(int(batch.sum()) for batch in loader))
+from bestof.torch.process.data_loading.interception import data_loading_lines
+from bestof.torch.process.layout.interception import _State
+print(data_loading_lines(), _State.handles)
+"""
+    assert run(program, "on") == ("28\n[] []", "")
+
+
 def test_bestof_may_be_imported_first() -> None:
     assert run("import bestof.torch" + CONVOLVE, "on") == ("1", "")
 

@@ -10,7 +10,6 @@ import argparse
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.state.lock import current_lock
 from bestof.selection.store.postgresql_url import is_server_url
+from bestof_autoload import tell
 
 COMMAND = "bestof run"
 """Begins the value of the variable BESTOF that holds options of `bestof run`."""
@@ -123,7 +123,7 @@ def _apply(settings: Settings) -> None:
 
         apply(settings)
     except Exception as error:  # the program must run even if bestof fails
-        print(f"bestof: no recipe is applied: {type(error).__name__}: {error}", file=sys.stderr)
+        tell(f"bestof: no recipe is applied: {type(error).__name__}: {error}")
 
 
 def _tune(configuration: Configuration | None, accuracy: Accuracy | None) -> None:
@@ -142,7 +142,7 @@ def _tune(configuration: Configuration | None, accuracy: Accuracy | None) -> Non
 
             order_accuracy(accuracy)
     except Exception as error:  # the program must run even if bestof fails
-        print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
+        tell(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}")
         lock = current_lock()
         if lock is not None:  # `--strict` must not take it for success
             selector, problem, why = UNTUNED
