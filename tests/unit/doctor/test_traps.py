@@ -205,6 +205,7 @@ def test_two_runtimes_are_found_in_the_maps(
     maps.write_text(
         "7f0-7f1 r-xp 00000000 fe:00 1  /a b/libgomp-1a2b.so.1\n"
         "7f1-7f2 r-xp 00000000 fe:00 1  /a b/libgomp-1a2b.so.1\n"
+        "7f2-7f3 r-xp 00000000 fe:00 4  /old/libgomp.so.1 (deleted)\n"  # by an update
         "7f3-7f4 r-xp 00000000 fe:00 2  /opt/libiomp5.so\n"
         "7f5-7f6 r-xp 00000000 fe:00 3  /opt/libompl.so\n"
         "7ff-800 rw-p 00000000 00:00 0\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import threading
@@ -30,10 +31,14 @@ class IdleTeam:
 
     def __init__(self) -> None:
         self._end: threading.Event | None = None
+        self._refused = False  # whether the system had too few threads: it is not asked again
 
     def begin(self) -> None:
         """Start the team, if there is none and limits leave room for it."""
-        if self._end is not None or not can_help():
+        if self._end is not None or self._refused or not can_help():
+            return
+        self._refused = not _can_start(2 * _size())  # as many again are the program's
+        if self._refused:
             return
         self._end = end = threading.Event()
         ready = threading.Event()
@@ -69,7 +74,8 @@ class IdleTeam:
 def can_help() -> bool:
     """Return whether GCC's OpenMP is loaded, and the environment does not say how it waits.
 
-    OpenMP ends the process if it cannot start a thread, so there must be ample room for the team.
+    OpenMP ends the process if it cannot start a thread. So the limits that can be read must leave
+    ample room for the team.
     """
     told = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
     if told or not any(map(is_gcc, runtimes())):
@@ -78,6 +84,25 @@ def can_help() -> bool:
     if tasks is not None and tasks < _size() + _SPARE_TASKS:
         return False
     return mappings is None or mappings >= _size() * _stack() + _SPARE_BYTES
+
+
+def _can_start(threads: int) -> bool:
+    """Return whether the system starts so many threads at once. They end within 50 ms.
+
+    Some limits are out of sight, such as the number of tasks that a pod allows its containers.
+    """
+    libc, started = ctypes.CDLL(None), []
+    sleep = ctypes.cast(libc.usleep, ctypes.c_void_p)
+    try:
+        for _ in range(threads):
+            thread = ctypes.c_ulong()
+            if libc.pthread_create(ctypes.byref(thread), None, sleep, ctypes.c_void_p(50_000)):
+                return False
+            started.append(thread)
+    finally:
+        for thread in started:
+            libc.pthread_join(thread, None)
+    return True
 
 
 def _size() -> int:

@@ -139,10 +139,11 @@ class Neighbours:
 
     def look(self, waited: float) -> None:
         """Begin or end the team. waited: the share of the wanted time, see `CROWDED`."""
-        is_crowded = waited > CROWDED and torch.get_num_threads() > 1
+        is_crowded = waited > CROWDED
         if is_crowded and self._was_crowded:
-            self.waited = waited
-            self.team.begin()
+            if self.team.begun or _computing_threads() > 1:
+                self.waited = waited
+                self.team.begin()
         elif waited < ALONE:
             self._be_alone()
         self._was_crowded = is_crowded
@@ -200,6 +201,19 @@ class Neighbours:
 
 NEIGHBOURS = Neighbours()
 """The watch of this process."""
+
+
+def _computing_threads() -> int:
+    """Return PyTorch's number of threads, as the program has set it last; 1 if none can start.
+
+    A thread that has asked once keeps the number of its first question. So a new one asks.
+    """
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(torch.get_num_threads()), daemon=True)
+    with suppress(RuntimeError):  # the system starts no thread at present
+        asking.start()
+        asking.join()
+    return found[0] if found else 1
 
 
 def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]:

@@ -13,16 +13,21 @@ import torch
 
 _FOLDER = str(Path(torch.__file__).resolve().parent)  # as the system tells paths
 _NAMES = ("libgomp", "libiomp5", "libomp", "libomp5")
+_DELETED = " (deleted)"
 
 
 def runtimes(maps: Path = Path("/proc/self/maps")) -> list[str]:
-    """Return the files of the OpenMP runtimes that the process has loaded, PyTorch's first."""
+    """Return the files of the OpenMP runtimes that the process has loaded, PyTorch's first.
+
+    A file that was deleted since, as by an update, is left out: its name loads no runtime, or a
+    second one.
+    """
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     files = dict.fromkeys(line.split(maxsplit=5)[5] for line in lines if line.count("/"))
-    found = [one for one in files if _is_runtime(Path(one).name)]
+    found = [one for one in files if _is_runtime(Path(one).name) and not one.endswith(_DELETED)]
     return sorted(found, key=lambda one: not one.startswith(_FOLDER))
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,36 @@ def test_no_team_is_begun_within_narrow_limits(limit: int) -> None:
         resource.setrlimit(limit, (soft, hard))
 
 
+OUT_OF_SIGHT = """
+import resource, torch
+from pathlib import Path
+from bestof import processors
+from bestof.torch.process import idle_team
+
+idle_team.room_for_mappings = lambda: None
+resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+present = int(processors._status(Path("/proc/self/status"))["VmSize"].split()[0]) << 10
+team, hard = idle_team.IdleTeam(), resource.getrlimit(resource.RLIMIT_AS)[1]
+assert idle_team.can_help()
+resource.setrlimit(resource.RLIMIT_AS, (present + (20 << 20), hard))  # of two stacks
+team.begin()
+print(team.begun)
+"""
+
+
+def test_a_limit_that_is_out_of_sight_does_not_end_the_process() -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_SIGHT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_where_no_thread_can_start_nothing_is_begun_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,6 +191,22 @@ def test_the_team_comes_and_goes_with_the_neighbours() -> None:
     finally:
         torch.set_num_threads(before)
         watching.leave()
+
+
+def test_a_number_of_threads_that_is_set_after_the_first_look_is_seen() -> None:
+    """A thread that has asked PyTorch for its number of threads gets the same one ever after."""
+    watching, before = Neighbours(), torch.get_num_threads()
+    with ThreadPoolExecutor(1) as watcher:
+        try:
+            torch.set_num_threads(1)
+            watcher.submit(watching.look, 0.5).result()
+            assert not watching.team.begun
+            torch.set_num_threads(2)
+            watcher.submit(watching.look, 0.5).result()
+            assert watching.team.begun
+        finally:
+            torch.set_num_threads(before)
+            watching.leave()
 
 
 def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
