@@ -62,11 +62,16 @@ def room_for_threads() -> Room:
     else:
         limit = f"the process may run on {allowed} of the machine's {machine} processors"
     ranks = _ranks_here()
-    # If ranks are pinned, the affinity already is the share.
-    if ranks == 1 or _is_pinned(own.allowed):
+    if ranks == 1:
         return Room(own.usable, limit)
-    share = max(1, own.usable // ranks)
-    return Room(share, f"{ranks} ranks share {own.usable} processors")
+    if _is_pinned(own.allowed):
+        # The affinity already is the share, but the quota is that of all ranks.
+        share = Processors(own.allowed, own.quota and own.quota / ranks)
+        if share.usable < own.usable:
+            limit = f"{ranks} ranks share a quota of {own.quota:g} processors"
+        return Room(share.usable, limit)
+    part = max(1, own.usable // ranks)
+    return Room(part, f"{ranks} ranks share {own.usable} processors")
 
 
 def processors_of_a_rank() -> int:

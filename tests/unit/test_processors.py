@@ -158,6 +158,11 @@ def test_ranks_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5})))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: allowed)
     assert processors_of_a_rank() == 2
+    # The quota of its control group is that of all four ranks.
+    monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5}), 4.0))
+    assert room_for_threads() == Room(1, "4 ranks share a quota of 4 processors")
+    monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5}), 8.0))
+    assert processors_of_a_rank() == 2
     # Ranks that are not pinned share what the container has.
     four = frozenset(range(4))
     monkeypatch.setattr(module, "processors", lambda: Processors(four))
