@@ -153,6 +153,26 @@ def test_children_of_a_script_hide_no_findings(tmp_path: Path) -> None:
     assert report["steps"] == 3
 
 
+# A fork does not keep the descriptor of the report, so one of its files gets the same number.
+FORKS = """
+import os, torch
+
+if os.fork() == 0:
+    files = [open("file.txt", "w") for _ in range(9)]
+    if os.fork() == 0:
+        os._exit(len([os.fstat(one.fileno()) for one in files]) - 9)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+with open("status.txt", "w") as file:
+    file.write(str(os.wait()[1]))
+"""
+
+
+def test_a_fork_of_a_fork_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(FORKS)
+    doctor(tmp_path, "--seconds", "1", "forks.py")
+    assert (tmp_path / "status.txt").read_text() == "0"
+
+
 def test_a_script_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:
     done = doctor(tmp_path, "missing.py")
     assert done.returncode == 2

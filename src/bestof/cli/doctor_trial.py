@@ -36,8 +36,9 @@ class _Report:
     def __init__(self, descriptor: int) -> None:
         # Children must not keep the pipe open: neither programs that are started, nor forks.
         os.set_inheritable(descriptor, False)
-        os.register_at_fork(after_in_child=partial(os.close, descriptor))
         self._descriptor, self._process = descriptor, os.getpid()
+        self._identity = os.fstat(descriptor)
+        os.register_at_fork(after_in_child=self._close)
         self.failed = False
         self.lock = threading.RLock()
 
@@ -45,6 +46,12 @@ class _Report:
     def ours(self) -> bool:
         """Whether this process is not a fork of the one that is examined."""
         return os.getpid() == self._process
+
+    def _close(self) -> None:
+        """Close the descriptor. In a fork of a fork, a file may have its number, and stays."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._descriptor), self._identity):
+                os.close(self._descriptor)
 
     def end(self, findings: Sequence[Finding], steps: int, imported: bool) -> NoReturn:
         """Write the report, and end the process."""

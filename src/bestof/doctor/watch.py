@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -64,11 +65,13 @@ class Watch:
         if not self._looks():
             return
         if self._depth == 0:
-            tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
-            self._key = tuple(tuple(one.shape) for one in tensors)
+            self._key = ()
+            with suppress(Exception):  # such as of a nested tensor, which has no shape
+                tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
+                self._seen.dtypes.update(str(one.dtype) for one in tensors)
+                self._key = tuple(tuple(one.shape) for one in tensors)
             if torch.is_autocast_enabled("cpu"):
                 self._seen.dtypes[str(torch.get_autocast_dtype("cpu"))] += 1
-            self._seen.dtypes.update(str(one.dtype) for one in tensors)
             self._began = perf_counter()
         self._depth += 1
 
@@ -103,11 +106,13 @@ class Watch:
                 self._search(one.grad)
 
     def _search(self, value: object) -> None:
-        if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.is_sparse:
+        if not isinstance(value, Tensor) or value.dtype != torch.float32:
             return
-        if value.device.type != "cpu" or not value.numel():
-            return
-        sizes = value.detach().reshape(-1)[:_LOOKED_AT].abs()
-        small = (sizes > 0) & (sizes < torch.finfo(torch.float32).tiny)
-        self._seen.sampled += sizes.numel()
-        self._seen.denormals += int(small.count_nonzero())
+        with suppress(Exception):  # such as of a sparse tensor, or below `torch.func.vmap`
+            if value.device.type != "cpu" or not value.numel():
+                return
+            sizes = value.detach().reshape(-1)[:_LOOKED_AT].abs()
+            small = (sizes > 0) & (sizes < torch.finfo(torch.float32).tiny)
+            denormals = int(small.count_nonzero())
+            self._seen.sampled += sizes.numel()
+            self._seen.denormals += denormals

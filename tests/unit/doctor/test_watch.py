@@ -46,7 +46,15 @@ assert seen.dtypes == {"torch.float32": 1}
 """
 
 
-@pytest.mark.parametrize("program", [COMPILED, WITHOUT_MODULES])
+WITHOUT_NUMBERS = """
+torch.func.vmap(torch.nn.Linear(3, 3))(torch.ones(2, 3))
+nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])  # has no shape
+torch.nn.Identity()((nested, torch.eye(3).to_sparse_csr()))
+assert (len(seen.calls), seen.sampled) == (2, 0), seen
+"""
+
+
+@pytest.mark.parametrize("program", [COMPILED, WITHOUT_MODULES, WITHOUT_NUMBERS])
 def test_a_program_is_watched(program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WATCHED + program],
