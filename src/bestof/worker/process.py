@@ -17,6 +17,9 @@ from typing import IO, Any
 
 from bestof.errors import BenchError
 
+_ENDING = 5.0
+"""Seconds that a process may take to end by itself."""
+
 
 class OutOfPatience(BenchError):
     """A worker did not answer in time. Its process was ended."""
@@ -63,13 +66,13 @@ class WorkerProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process: ask it to by the end of its input, and kill it after five seconds."""
+        """End the process: ask it to by the end of its input, and kill it if it goes on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # it died before it read the last order
             self._process.stdin.close()
         try:
-            self._process.wait(5)
+            self._process.wait(_ENDING)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -106,9 +109,14 @@ class WorkerProcess:
             raise OutOfPatience(f"{order} took longer than {patience:.0f} s")
         if not line:
             raise BenchError(self._ended())
-        answer = json.loads(line)
-        if "error" in answer:
-            raise BenchError(answer["error"])
+        try:
+            answer = json.loads(line)
+            error = answer.get("error")
+        except (ValueError, AttributeError):
+            told = line.decode(errors="replace").strip()[:300]
+            raise BenchError(f"its process wrote {told!r} in place of an answer") from None
+        if error is not None:
+            raise BenchError(error)
         return answer["answer"]
 
     def is_alive(self) -> bool:
@@ -152,7 +160,11 @@ class WorkerProcess:
         return read
 
     def _ended(self) -> str:
-        status = self._process.wait(5)
+        try:
+            status = self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:  # it has closed its output, and goes on
+            self._process.kill()
+            status = self._process.wait()
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
         last = f": {said[-1].strip()[:300]}" if said else ""

@@ -91,11 +91,18 @@ class Courier:
             return self._logs.setdefault(key, ProblemLog(key, self))
 
     def start(self) -> None:
-        """Start the thread; the second call does nothing."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="bestof ranks", daemon=True)
-            self._thread.start()
-            atexit.register(self._end)
+        """Start the thread; the second call does nothing. Give up the log if none can start."""
+        with self._lock:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="bestof ranks", daemon=True)
+            self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError:  # the system starts no thread at present
+            self.close()
+            return
+        atexit.register(self._end)
 
     def carry(self, log: ProblemLog) -> None:
         """Write the offer of this problem with the next look: one for all problems of a step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from threading import Thread
 from time import sleep
 from typing import ClassVar
 
@@ -75,6 +76,17 @@ def test_a_store_that_fails_lets_the_rank_decide_alone() -> None:
     assert thread is not None
     thread.join(250)
     assert log.broken
+
+
+def test_where_no_thread_can_start_the_rank_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refused)
+    agreement = Agreement(lambda: ("group", Empty))
+    search = agreement.policy(Selector(), 5, Race()).start(["a", "b"])
+    assert search.ask() == 0
+    assert isinstance(agreement.policy(Selector(), 6, Race()), Race)
 
 
 def test_a_place_of_the_log_that_is_none_ends_the_agreement() -> None:
