@@ -6,8 +6,8 @@ PYTHON ?= python3
 CXX ?= g++
 PY := .venv/bin/python
 TORCH := torch==2.13.0
-# The releases of PyTorch that `make torch-matrix` runs the tests of bestof.torch with. The last one
-# is the pinned release, which says it were one that nobody has tried.
+# The releases of PyTorch that `make torch-matrix` runs tests with. The last one is the pinned
+# release, which says it were one that nobody has tried.
 TORCHES ?= 2.13.0 2.14.1 2.15.0 2.99.0=2.13.0
 # Models for tests, installed without dependencies: it requires torchvision, which would replace
 # torch.
@@ -100,7 +100,7 @@ wheel:
 	cp $(WHEEL)/repaired/*.whl dist/
 
 # Each release in an environment of its own, in build/torch-matrix: `make torch-matrix TORCHES=2.14.1`
-# for one of them. Takes half an hour a release on two processors.
+# for one of them. Takes up to half an hour a release on two processors.
 torch-matrix: .venv/installed
 	rm -rf build/torch-matrix/wheel
 	CXX=$(CXX) $(PY) -m pip wheel --quiet --no-deps --config-settings build-dir=build/torch-matrix/cmake --wheel-dir build/torch-matrix/wheel .

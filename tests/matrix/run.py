@@ -1,4 +1,4 @@
-"""Runs the suites of bestof.torch on other releases of PyTorch; exits with 1 if one fails.
+"""Runs what a release of PyTorch can change on other releases; exits with 1 if a test fails.
 
 python tests/matrix/run.py --wheel dist/bestof_select-*.whl 2.13.0 2.14.1 2.99.0=2.13.0
 
@@ -19,9 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from left_out import left_out
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "torch-matrix"
-SUITES = ("tests/contract/torch", "tests/unit/torch", "tests/numerics/torch")
+SUITES = (
+    *("tests/contract/torch", "tests/numerics/torch", "tests/unit/torch"),
+    *("tests/unit/doctor/test_watch.py", "tests/unit/test_autoload.py"),
+)
 SHOW = """
 import torch, bestof.torch as bt
 bt.enable()
@@ -79,15 +84,15 @@ def rename(python: Path, told: str) -> None:
     file.write_text(text)
 
 
-def run(python: Path, suites: list[str], processes: int) -> bool:
-    """Print what is left out, and run the suites. Return whether all of them passed."""
+def run(python: Path, tests: Sequence[str], processes: int) -> bool:
+    """Print what bestof leaves to PyTorch, and run the tests. Return whether all of them passed."""
     # A folder that only the tests see: the tests of the checkout, but the installed bestof.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment = {**kept, "BESTOF_STORE": "off"}
     subprocess.run([str(python), "-c", SHOW], env=environment, cwd=FOLDER, check=True)
-    tests = [str(python), "-P", "-m", "pytest", "-q", "-m", "not long"]
-    tests += ["-n", str(processes), "--dist", "loadfile", *suites]
-    return subprocess.run(tests, env=environment, cwd=ROOT, check=False).returncode == 0
+    pytest = [str(python), "-P", "-m", "pytest", "-q", "-m", "not long", "--durations=20"]
+    pytest += ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder", *tests]
+    return subprocess.run(pytest, env=environment, cwd=ROOT, check=False).returncode == 0
 
 
 def main() -> None:
@@ -96,19 +101,22 @@ def main() -> None:
     parser.add_argument("releases", nargs="+", type=parse, metavar="RELEASE")
     parser.add_argument("--wheel", type=Path, required=True, help="the wheel of this checkout")
     parser.add_argument("--extra", default="torch,view,dev", help="the extras to install")
-    parser.add_argument("--suite", action="append", help="tests to run (default: bestof.torch's)")
+    parser.add_argument(
+        "--suite", action="append", help="tests to run (default: those that a release can change)"
+    )
     parser.add_argument("--alone", action="append", default=[], help="packages without theirs")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if not options.wheel.is_file():
         parser.error(f"--wheel: there is no file {str(options.wheel)!r}; build it first")
     FOLDER.mkdir(parents=True, exist_ok=True)
+    tests = options.suite or [*SUITES, *left_out()]
     failed = []
     for release in options.releases:
         print(f"== PyTorch {release.told}", flush=True)
         try:
             python = prepare(release, options.wheel.resolve(), options.extra, options.alone)
-            passed = run(python, options.suite or list(SUITES), options.processes)
+            passed = run(python, tests, options.processes)
         except subprocess.CalledProcessError as error:
             print(f"failed: {error}", flush=True)
             passed = False
