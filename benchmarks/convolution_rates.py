@@ -26,7 +26,7 @@ from bestof.torch.dispatch.overrides import operation_overrides
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.convolution.problem import ConvProblem
-from bestof.torch.process.allocator import keep_freed
+from bestof.torch.process.freed_memory import keep_freed
 from bestof.torch.rows.row_selector import original_of
 
 CALLS = 7

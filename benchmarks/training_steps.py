@@ -11,7 +11,7 @@ from in_turn import add_clock
 from settled import settle
 
 import bestof.torch as bt
-from bestof.torch.process.allocator import keep_freed
+from bestof.torch.process.freed_memory import keep_freed
 
 Step = Callable[[], None]
 

@@ -36,13 +36,13 @@ from fenced_memory import at_the_end  # noqa: E402  numerics/
 from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound  # noqa: E402
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass  # noqa: E402
 from bestof.torch.ops.convolution.direction import Pass  # noqa: E402
-from bestof.torch.ops.convolution.originals import Originals  # noqa: E402
 from bestof.torch.ops.convolution.passes import PASSES  # noqa: E402
 from bestof.torch.ops.convolution.problem import ConvProblem  # noqa: E402
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv  # noqa: E402
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, Pooled  # noqa: E402
-from bestof.torch.ops.product.originals import Originals as Products  # noqa: E402
 from bestof.torch.ops.product.problem import ProductProblem  # noqa: E402
 from bestof.torch.ops.product.product import Product, bound_of  # noqa: E402
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct  # noqa: E402
 from bestof.torch.ops.row import Row  # noqa: E402
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Site  # noqa: E402
 from bestof.torch.plan.algorithms.onednn import OneDnn  # noqa: E402
@@ -151,7 +151,7 @@ def convolution(seed: int, index: int) -> Iterator[Case]:
     torch.set_num_threads(problem.threads)
     given, expected = _passes(problem, index)
     # Without the dispatcher, which would ask bestof where it is enabled.
-    originals = Originals(_aten.convolution.default, _aten.convolution_backward.default)
+    originals = PyTorchConv(_aten.convolution.default, _aten.convolution_backward.default)
     for catalogue in PASSES:
         at = problem
         if catalogue.direction != "forward":
@@ -164,7 +164,7 @@ def convolution(seed: int, index: int) -> Iterator[Case]:
 
 
 def _try(
-    originals: Originals,
+    originals: PyTorchConv,
     catalogue: Conv2dPass,
     row: Pass,
     problem: ConvProblem,
@@ -255,7 +255,7 @@ def _try_product(
 ) -> str:
     _, a, b = operands
     with torch.no_grad():
-        result = row.function(Products(), problem, *operands)
+        result = row.function(PyTorchProduct(), problem, *operands)
     scale = (a.double().square() @ b.double().square()).sqrt()
     return _told(result, exact, scale, bound_of(row, problem))
 

@@ -24,9 +24,9 @@ from bestof.configuration import Configuration
 from bestof.errors import InvalidArgument
 from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.override import Override
-from bestof.torch.ops.convolution.originals import originals
-from bestof.torch.ops.product.originals import Originals
+from bestof.torch.ops.convolution.pytorch_conv import pytorch_conv
 from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
 _WARM = 200  # calls after which no problem is looked into any more
@@ -49,7 +49,7 @@ def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
             f"bench dispatch: expected at least 2 repeats and 1 call; got {repeats} and {calls}"
         )
     override, in_python = _settled_override(), _settled_override(by_shim=False)
-    kept = originals()
+    kept = pytorch_conv()
     passing = {
         "convolution": partial(_pass, kept.convolution),
         "convolution_backward": partial(_pass, kept.convolution_backward),
@@ -58,7 +58,7 @@ def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
         _time(name, work, override, in_python, passing, repeats, calls) for name, work in _cases()
     ]
     products = _settled_products()
-    own = Originals()
+    own = PyTorchProduct()
     passing = {name: partial(_pass_product, own, name) for name in ("mm", "addmm")}
     rows += [
         _time(name, work, products, None, passing, repeats, calls)
@@ -175,7 +175,7 @@ def _pass(kernel: Callable[..., Any], *given: Any) -> Any:
     return kernel(*given)
 
 
-def _pass_product(kernel: Originals, name: str, *given: Any) -> Any:
+def _pass_product(kernel: PyTorchProduct, name: str, *given: Any) -> Any:
     *bias, a, b = given
     return kernel(name, bias[0] if bias else None, a, b)
 

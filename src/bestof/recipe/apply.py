@@ -9,9 +9,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import bestof.torch as integration
 from bestof.recipe.settings import Settings
-from bestof.torch.process.allocator import keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
+from bestof.torch.process.freed_memory import keep_freed
 from bestof.torch.process.layout.interception import tune_layouts
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)

@@ -28,9 +28,9 @@ from bestof.torch.dispatch.overrides import make_overrides, operation_overrides,
 from bestof.torch.dispatch.skipped_modules import SKIPPED_MODULES
 from bestof.torch.ops import table
 from bestof.torch.plan.algorithms.table import offered_names
-from bestof.torch.process.allocator import hand_back_freed, keep_freed
 from bestof.torch.process.data_loading.interception import follow
 from bestof.torch.process.data_loading.tuning import Bounds
+from bestof.torch.process.freed_memory import hand_back_freed, keep_freed
 from bestof.torch.process.layout.interception import tune_layouts
 from bestof.torch.process.neighbours import NEIGHBOURS
 from bestof.torch.process.ranks.agreement import Agreement

@@ -19,7 +19,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.overrides import convolution_overrides, operation_overrides
 from bestof.torch.enable import keeps_freed_memory, left_out, lowered_threads
 from bestof.torch.ops.memory_bound import Held, held
-from bestof.torch.ops.search import PATIENCE
+from bestof.torch.ops.search_settings import PATIENCE
 from bestof.torch.process.threads import Lowered
 
 _AS_IS = "as is"

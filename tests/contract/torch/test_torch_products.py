@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import Product, bound_of
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 from bestof.torch.ops.row import Row
 
 PRODUCT = Product()
@@ -95,7 +95,7 @@ def test_the_error_is_within_the_promise(case: Case, row: Row[ProductProblem], d
     problem = ProductProblem.of(operation, a, b, "relaxed")
     if row.packs and not problem.is_batched:
         problem = problem._replace(frozen=True)
-    originals = Originals()
+    originals = PyTorchProduct()
     if not row.is_tried(problem) and not is_emulated(row, problem):
         pytest.skip(f"{row.name} does not support {problem}")
     result = row.function(originals, problem, bias if len(given) == 3 else None, a, b)
@@ -121,7 +121,7 @@ def test_not_a_number_stays_in_its_row_or_column(row: Row[ProductProblem], where
     bias = torch.zeros(30)
     {"a": a[3], "b": b[:, 3], "bias": bias[3:]}[where][0] = torch.nan
     problem = ProductProblem.of("addmm", a, b, "relaxed")._replace(frozen=bool(row.packs))
-    originals = Originals()
+    originals = PyTorchProduct()
     if not row.is_tried(problem):
         pytest.skip(f"{row.name} does not support {problem}")
     result = row.function(originals, problem, bias, a, b)

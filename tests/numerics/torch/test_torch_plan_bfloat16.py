@@ -159,9 +159,9 @@ def test_an_error_beside_the_roundings_is_found(
 
         def off() -> None:
             run()
-            noise = torch.randn(step.site.out.shape, generator=torch.Generator().manual_seed(4))
+            noise = torch.randn(step.placed.out.shape, generator=torch.Generator().manual_seed(4))
             plain = _apply(layer, x, layer.weight, layer.bias)
-            step.site.out.add_(noise * (times * 3e-3 * plain.square().mean().sqrt()))
+            step.placed.out.add_(noise * (times * 3e-3 * plain.square().mean().sqrt()))
 
         return off
 

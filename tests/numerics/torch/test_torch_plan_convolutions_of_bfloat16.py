@@ -252,7 +252,7 @@ def test_a_wrong_kernel_is_replaced(name: str, monkeypatch: pytest.MonkeyPatch) 
 
         def off() -> None:
             run()
-            step.site.out[1, 3] += 0.1  # one channel of an image
+            step.placed.out[1, 3] += 0.1  # one channel of an image
 
         return off if chosen == algorithm else run
 

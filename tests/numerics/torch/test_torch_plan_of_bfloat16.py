@@ -146,7 +146,7 @@ def test_a_wrong_product_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def off() -> None:
             run()
-            step.site.out[3] += 0.1  # one row of five
+            step.placed.out[3] += 0.1  # one row of five
 
         return off if name == NATIVE else run
 

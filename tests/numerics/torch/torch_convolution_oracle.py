@@ -12,10 +12,10 @@ from torch import Tensor
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 
-ORIGINALS = Originals(
+ORIGINALS = PyTorchConv(
     torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
 )
 

@@ -18,9 +18,9 @@ from bestof.selection.policies import Race
 from bestof.torch.dispatch.overrides import operation_override
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Pass
-from bestof.torch.ops.convolution.originals import Originals, originals
 from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, PASSES
 from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv, pytorch_conv
 
 
 class _Operands(NamedTuple):
@@ -61,7 +61,7 @@ def measure_conv(
     with _threads(threads), torch.no_grad():
         geometry = parse_conv(notation)
         override = operation_override(FORWARD.name)
-        kernels = originals() if override is None else override.original
+        kernels = pytorch_conv() if override is None else override.original
         operands = _operands(geometry, channels_last)
         return tuple(
             _measure_pass(operation, geometry, operands, kernels, repeats, clock)
@@ -94,7 +94,7 @@ def _measure_pass(
     operation: Conv2dPass,
     geometry: ConvProblem,
     operands: _Operands,
-    kernels: Originals,
+    kernels: PyTorchConv,
     repeats: int,
     clock: Callable[[], float],
 ) -> PassTimes:
@@ -140,7 +140,7 @@ def _sampled(
     operation: Conv2dPass,
     operands: _Operands,
     problem: ConvProblem,
-    kernels: Originals,
+    kernels: PyTorchConv,
     repeats: int,
     clock: Callable[[], float],
 ) -> tuple[dict[str, list[float]], dict[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bestof.doctor.finding import Finding
 from bestof.doctor.seen import Seen
 from bestof.doctor.trap import Trap, Treatment
-from bestof.torch.process.allocator import hand_back_freed, keep_freed
+from bestof.torch.process.freed_memory import hand_back_freed, keep_freed
 
 _FEW = 100.0
 

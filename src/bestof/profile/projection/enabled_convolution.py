@@ -24,9 +24,9 @@ from bestof.profile.stopwatch import Times, least, times_of
 from bestof.profile.timeline.operation import CONVOLUTIONS
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import Originals, originals
 from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv, pytorch_conv
 
 # The least seconds of one measurement. Two calls are always made.
 _LEAST = 0.004
@@ -142,7 +142,7 @@ class EnabledConvolution:
         self, operation: Conv2dPass, problem: ConvProblem, places: Sequence[int]
     ) -> list[_Way]:
         promising = operation.promising(problem)
-        kernels = originals()
+        kernels = pytorch_conv()
         # All ways read the same sets of operands, because making them takes longer than a call.
         made: list[list[Any]] = []
 
@@ -165,7 +165,7 @@ _Way = tuple[str, Callable[[], Callable[[], None]]]
 
 
 def _run(
-    one: Pass, kernels: Originals, operands: Sequence[Tensor | None], problem: ConvProblem
+    one: Pass, kernels: PyTorchConv, operands: Sequence[Tensor | None], problem: ConvProblem
 ) -> None:
     with torch.no_grad():
         one.function(kernels, problem, *operands)

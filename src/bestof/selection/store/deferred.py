@@ -11,10 +11,10 @@ from bestof.errors import StoreBusy, StoreError
 from bestof.selection.notice import warn_of_all
 from bestof.selection.store import lifetime
 from bestof.selection.store.database import Database, Unavailable
-from bestof.selection.store.keepable import check_keepable, fault_of
 from bestof.selection.store.patience import Patience
 from bestof.selection.store.pin_order import closest, sorted_pins
 from bestof.selection.store.record import Pin, Record
+from bestof.selection.store.record_check import check_keepable, fault_of
 from bestof.selection.store.waiting import Waiting
 from bestof.selection.store.worker import EXIT_SECONDS, Job, Worker
 

@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Sequence
 
 from bestof.selection.notice import warn
-from bestof.selection.store.keepable import check_keepable, fault_of
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.pin_order import closest, sorted_pins
 from bestof.selection.store.record import Pin, Record
+from bestof.selection.store.record_check import check_keepable, fault_of
 
 
 class MemoryStore:

@@ -27,7 +27,7 @@ from torch.nn.modules.module import (
 from bestof.selection.reports.report import Met
 from bestof.torch.rows.call_counts import CallCounts, Key
 
-Place: TypeAlias = tuple[str, str]
+ModulePath: TypeAlias = tuple[str, str]
 """The class of the outermost module, and the path of a module in it."""
 
 _CALL = nn.Module._call_impl.__code__
@@ -42,8 +42,8 @@ class MetModules:
     def __init__(self) -> None:
         # The names in each outermost module. They hold no module alive.
         self._names: WeakKeyDictionary[nn.Module, dict[int, str]] = WeakKeyDictionary()
-        self._alike: dict[Hashable, dict[Place, None]] = {}
-        self._look: dict[Place, Hashable] = {}
+        self._alike: dict[Hashable, dict[ModulePath, None]] = {}
+        self._look: dict[ModulePath, Hashable] = {}
         self._handles: list[Any] = []
         self._quiet = 0
         self._local = threading.local()
@@ -57,7 +57,7 @@ class MetModules:
         CallCounts.where = None
         self._remove_hooks()
 
-    def where(self) -> Place | None:
+    def where(self) -> ModulePath | None:
         """Return the module that makes the present call, or that the backward pass is in."""
         modules = list(running_modules(sys._getframe(1)))
         if not modules:
@@ -67,7 +67,7 @@ class MetModules:
         except Exception:  # of a module of the program, which must run
             return None
 
-    def _where(self, modules: list[nn.Module]) -> Place | None:
+    def _where(self, modules: list[nn.Module]) -> ModulePath | None:
         if any(type(one).__name__ == "OptimizedModule" for one in modules):
             return None
         place = self._place(modules[-1], modules[0])
@@ -79,13 +79,13 @@ class MetModules:
             ]
         return place
 
-    def texts(self, places: tuple[Place, ...]) -> tuple[str, ...]:
+    def texts(self, places: tuple[ModulePath, ...]) -> tuple[str, ...]:
         """Return the names of modules and of those that are alike.
 
         A name is a path such as `layer1.0.conv1`. The class of the model stands in front if several
         were met.
         """
-        found: dict[Place, None] = {}
+        found: dict[ModulePath, None] = {}
         for place in places:
             found.update(self._alike.get(self._look.get(place), {}) or {place: None})
         several = len({root for root, _ in (*self._look, *found)}) > 1
@@ -93,7 +93,7 @@ class MetModules:
             ".".join(filter(None, place)) if several else place[1] or place[0] for place in found
         )
 
-    def _place(self, root: nn.Module, module: nn.Module) -> Place:
+    def _place(self, root: nn.Module, module: nn.Module) -> ModulePath:
         names = self._names.get(root)
         if names is None or id(module) not in names:
             names = {id(one): name for name, one in root.named_modules()}
@@ -135,7 +135,7 @@ class MetModules:
                 self._remove_hooks()
 
     def _note(
-        self, place: Place, module: nn.Module, arguments: tuple[Any, ...], result: object
+        self, place: ModulePath, module: nn.Module, arguments: tuple[Any, ...], result: object
     ) -> None:
         if place not in self._look:
             operands = [one for one in arguments if isinstance(one, Tensor)]

@@ -20,7 +20,7 @@ from bestof.torch.dispatch.registration import make_operators
 from bestof.torch.dispatch.replacement import Replacement
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.operation import Call, Operands, Operation
-from bestof.torch.ops.originals import by_position
+from bestof.torch.ops.pytorch_kernel import by_position
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_selector import row_selector
 

@@ -29,8 +29,8 @@ from torch.nn import functional
 
 from bestof.selection.store.default import cache_folder
 from bestof.torch.backends.shim import make_operator_shim
-from bestof.torch.ops.originals import entry_of
-from bestof.torch.ops.product.originals import PRODUCTS
+from bestof.torch.ops.product.pytorch_product import PRODUCTS
+from bestof.torch.ops.pytorch_kernel import entry_of
 from bestof.whole_file import write_whole
 
 Conversions: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]

@@ -18,7 +18,7 @@ from bestof.torch.backends.shim import (
     pytorch_libraries,
 )
 from bestof.torch.dispatch import probe
-from bestof.torch.ops.originals import entry_of
+from bestof.torch.ops.pytorch_kernel import entry_of
 from bestof.torch.process.openmp import on_threads
 
 

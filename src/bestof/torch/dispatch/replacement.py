@@ -11,7 +11,7 @@ from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy
 from bestof.torch.backends.shim import OperatorShim
 from bestof.torch.dispatch.python_kernel import PythonKernel
 from bestof.torch.dispatch.registration import objection
-from bestof.torch.ops.originals import kernels_of, keys_of
+from bestof.torch.ops.pytorch_kernel import kernels_of, keys_of
 
 
 class Replacement:

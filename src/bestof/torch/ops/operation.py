@@ -19,9 +19,9 @@ from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.dtypes import of_operands
-from bestof.torch.ops.originals import Original, original_of
+from bestof.torch.ops.pytorch_kernel import Kernel, original_of
 from bestof.torch.ops.row import P, Row
-from bestof.torch.ops.search import RACE
+from bestof.torch.ops.search_settings import RACE
 
 Operands: TypeAlias = tuple[Any, ...]
 """What the rows of an operation read: the tensors of a call in the order of its arguments, None
@@ -112,7 +112,7 @@ class Operation(ABC, Generic[P]):
 
     @abstractmethod
     def compare(
-        self, row: Row[P], original: Original, args: tuple[Any, ...], expected: Any, got: Any
+        self, row: Row[P], original: Kernel, args: tuple[Any, ...], expected: Any, got: Any
     ) -> Finding:
         """Return which of two results is wrong: of PyTorch's own kernel, and of a row.
 

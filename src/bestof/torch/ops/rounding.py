@@ -12,7 +12,7 @@ from torch import Tensor
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare
 from bestof.torch.ops.operation import Call, Operation
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import P, Row
 
 UNIT = 2.0**-24
@@ -43,7 +43,7 @@ class RoundingOperation(Operation[P]):
         """Return the scales and bounds of all results, of which None has any."""
 
     def compare(
-        self, row: Row[P], original: Original, args: tuple[Any, ...], expected: Any, got: Any
+        self, row: Row[P], original: Kernel, args: tuple[Any, ...], expected: Any, got: Any
     ) -> Finding:
         """Return which of two results is wrong. Not-a-number and infinities count as one."""
         call, rights = Call(args[0], args[1:]), _tuple(expected)
@@ -76,7 +76,7 @@ class RoundingOperation(Operation[P]):
 class _Wide:
     """PyTorch's own results in float64, computed when the first is needed."""
 
-    def __init__(self, first: Row[Any], original: Original, call: Call) -> None:
+    def __init__(self, first: Row[Any], original: Kernel, call: Call) -> None:
         self._first, self._original, self._call = first, original, call
         self._results: Sequence[Tensor | None] | None = None
 

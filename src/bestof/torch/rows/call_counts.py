@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from bestof.entries import entries
 from bestof.torch.backends.shim import Count
-from bestof.torch.ops.search import PATIENCE
+from bestof.torch.ops.search_settings import PATIENCE
 
 Key = TypeVar("Key", bound=Hashable)
 

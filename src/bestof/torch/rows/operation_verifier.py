@@ -12,7 +12,7 @@ from bestof.selection.outside import reraise_from_outside
 from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_verifier import Expected, RowVerifier, memory_of, wrong_strides
 
@@ -23,7 +23,7 @@ class OperationVerifier(RowVerifier):
     def __init__(
         self,
         operation: Operation[Any],
-        original: Original,
+        original: Kernel,
         rows: Mapping[str, Row[Any]] | None = None,
     ) -> None:
         """rows: by name, if they may change; those of the operation by default."""

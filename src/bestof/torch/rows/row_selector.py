@@ -15,11 +15,11 @@ from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.backends.device import CPU
 from bestof.torch.ops.memory_bound import reserve
 from bestof.torch.ops.operation import Operation
-from bestof.torch.ops.originals import kernels_of
+from bestof.torch.ops.pytorch_kernel import kernels_of
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import BY_PYTHON, SEARCHES
-from bestof.torch.process.allocator import hand_back_unused
+from bestof.torch.ops.search_settings import BY_PYTHON, SEARCHES
 from bestof.torch.process.fork_lock import ForkLock
+from bestof.torch.process.freed_memory import hand_back_unused
 from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.offer import offered
 from bestof.torch.rows.operation_verifier import OperationVerifier

@@ -17,7 +17,7 @@ from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.cuda.events import is_capturing
 from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding, made_up
-from bestof.torch.process.allocator import LARGE_BYTES, mapping_large
+from bestof.torch.process.freed_memory import LARGE_BYTES, mapping_large
 from bestof.torch.rows.operand_guard import OperandGuard
 
 

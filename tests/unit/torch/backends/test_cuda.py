@@ -21,7 +21,7 @@ from bestof.torch.dispatch.convolution.override import ConvolutionOverride
 from bestof.torch.dispatch.overrides import _Made, convolution_overrides
 from bestof.torch.ops.convolution import cudnn_benchmark
 from bestof.torch.ops.convolution.problem import ConvProblem
-from bestof.torch.ops.search import BY_PYTHON_ON_DEVICE
+from bestof.torch.ops.search_settings import BY_PYTHON_ON_DEVICE
 
 
 @pytest.fixture

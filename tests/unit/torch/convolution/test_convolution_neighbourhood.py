@@ -9,7 +9,7 @@ from bestof.selection.state.journal import TrialEntry
 from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem
-from bestof.torch.ops.search import PATIENCE
+from bestof.torch.ops.search_settings import PATIENCE
 
 
 def problem(batch: int = 8, size: int = 16, filters: int = 4, **changes: object) -> ConvProblem:

@@ -13,9 +13,9 @@ from torch import Tensor
 from bestof.torch.ops.convolution import onednn
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.passes import PASSES, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.memory_format import Layout, layout_of
 from bestof.torch.ops.onednn import KNOWN, version
 
@@ -126,7 +126,7 @@ class Watched:
     def __init__(self) -> None:
         self.refused: list[tuple[ConvProblem, Direction]] = []
         self.handed = 0
-        self.originals = Originals(self._convolution, self._backward)
+        self.originals = PyTorchConv(self._convolution, self._backward)
 
     def _note(self, direction: Direction, x: Tensor, w: Tensor, *geometry: Any) -> None:
         if "channels_last" not in (layout_of(x), layout_of(w)):

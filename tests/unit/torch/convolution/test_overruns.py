@@ -20,7 +20,7 @@ from bestof.torch.ops.convolution.estimate import dense
 from bestof.torch.ops.convolution.overruns import Overruns
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import COSTLY, RACE
+from bestof.torch.ops.search_settings import COSTLY, RACE
 
 RATE = 5e-12  # seconds an operation of a good kernel
 # By name: the seconds of a call are so many times what the estimate says.

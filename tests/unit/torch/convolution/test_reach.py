@@ -16,9 +16,9 @@ from bestof.selection import Fixed, use_policy
 from bestof.torch.backends.cuda.device import CUDA
 from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
-from bestof.torch.ops.convolution.originals import originals
 from bestof.torch.ops.convolution.passes import PASSES, passes_on
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import pytorch_conv
 from bestof.torch.ops.product.product import Product
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.run.program import Program
@@ -70,7 +70,7 @@ def test_no_row_reaches_farther_than_pytorchs_own(
     catalogue: Conv2dPass, geometry: str, fault: str
 ) -> None:
     problem, healthy = operands(geometry, catalogue.direction)
-    by, first = originals(), catalogue.rows[0]
+    by, first = pytorch_conv(), catalogue.rows[0]
     wide = problem._replace(dtype="float64")
 
     def exact(tensors: Sequence[Tensor | None]) -> Tensor:

@@ -24,10 +24,10 @@ from bestof.torch.ops.bound import DIRECT
 from bestof.torch.ops.combination import LEAST
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import originals
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.ops.convolution.promise import promise
+from bestof.torch.ops.convolution.pytorch_conv import pytorch_conv
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, as_is
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.product.product import Product
@@ -178,7 +178,7 @@ def test_passes_of_convolutions(
     selector = selector_of(catalogue, first, planted_row(catalogue, function))
     problem, given = convolution(geometry, dtype)
     tensors = tensors_of(catalogue.direction, problem, *given)
-    right = first.function(originals(), problem, *tensors).clone()
+    right = first.function(pytorch_conv(), problem, *tensors).clone()
     hold_right(selector, "planted", lambda: selector(problem, *tensors), right, 1e-6)
 
 
@@ -309,7 +309,7 @@ OPERANDS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("kind", OPERANDS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_right_rows_pass(catalogue: Conv2dPass, kind: str, geometry: str) -> None:
-    verifier = OperationVerifier(catalogue, originals())
+    verifier = OperationVerifier(catalogue, pytorch_conv())
     problem, (x, w) = convolution(geometry)
     change = OPERANDS[kind]
     tensors = tensors_of(catalogue.direction, problem, change(x), w)
@@ -317,7 +317,7 @@ def test_right_rows_pass(catalogue: Conv2dPass, kind: str, geometry: str) -> Non
         tensors = (change(tensors[0]), *tensors[1:])
     for row in catalogue.applying(problem):
         expected = verifier.expect(0, (problem, *tensors))
-        got = row.function(originals(), problem, *tensors)
+        got = row.function(pytorch_conv(), problem, *tensors)
         verdict = verifier.judge(row.name, 0, (problem, *tensors), expected, got)
         assert (row.name, verdict.wrong, verdict.reference_wrong) == (row.name, None, None)
         assert verdict.answer is got
@@ -333,7 +333,7 @@ def test_float64_decides_that_pytorchs_own_result_is_wrong() -> None:
 
     selector = selector_of(catalogue, Row(first.name, forgets), other)
     problem, (x, w) = convolution("plain")
-    right = first.function(originals(), problem, x, w, None)
+    right = first.function(pytorch_conv(), problem, x, w, None)
     with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result"):
         results = [selector(problem, x, w, None) for _ in range(CALLS)]
     for got in results[1:]:
@@ -380,7 +380,7 @@ def test_pytorchs_own_kernel_that_is_wrong_for_whole_calls_only_is_found() -> No
 
     selector = selector_of(catalogue, Row(first.name, forgets), other)
     problem, (x, w) = convolution("of a batch")
-    right = first.function(originals(), problem, x, w, None)
+    right = first.function(pytorch_conv(), problem, x, w, None)
     with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result"):
         results = [selector(problem, x, w, None) for _ in range(CALLS)]
     for got in results[1:]:
@@ -397,12 +397,12 @@ def test_pytorch_computes_one_part_in_a_comparison(catalogue: Conv2dPass) -> Non
         return result
 
     verifier = OperationVerifier(
-        type(catalogue)(CPU, (Row("as is", first), *catalogue.rows[1:])), originals()
+        type(catalogue)(CPU, (Row("as is", first), *catalogue.rows[1:])), pytorch_conv()
     )
     problem, given = convolution("of a batch")
     tensors = tensors_of(catalogue.direction, problem, *given)
     row = catalogue.rows[2]
     expected = verifier.expect(0, (problem, *tensors))
-    got = row.function(originals(), problem, *tensors)
+    got = row.function(pytorch_conv(), problem, *tensors)
     assert verifier.judge(row.name, 0, (problem, *tensors), expected, got).answer is got
     assert computed == [(8, 1) if catalogue.direction == "weight gradient" else (1, 16)]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bestof.kernels import AttentionPlan, NormPlan
-from bestof.torch.plan.algorithms.algorithm import Bound, Site
+from bestof.torch.plan.algorithms.algorithm import Bound, PlacedLayer
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.algorithms.table import algorithm, applicable
@@ -230,12 +230,12 @@ def _of_layers(damage: Damage) -> Fault:
 
 
 def _damaged(bind: Any, damage: Damage) -> Any:
-    def wrong(row: Any, site: Site) -> Bound:
-        bound = bind(row, site)
+    def wrong(row: Any, placed: PlacedLayer) -> Bound:
+        bound = bind(row, placed)
 
         def run() -> None:
             bound.run()
-            damage(site.out if row.pools(site.problem) else site.unpooled)
+            damage(placed.out if row.pools(placed.problem) else placed.unpooled)
 
         return Bound(run, bound.packed)
 

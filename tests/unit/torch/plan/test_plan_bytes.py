@@ -190,13 +190,13 @@ def test_an_algorithm_computes_the_same_without_packing(
     (step,) = [step for step in program_of(plan).borrow().steps if step.convolution is not None]
     one = step.convolution
     assert one is not None
-    one.site.x.copy_(x)  # type: ignore[union-attr]
+    one.placed.x.copy_(x)  # type: ignore[union-attr]
     results: list[Tensor] = []
     for name in (algorithm, algorithm + UNPACKED):
-        one.site.out.fill_(torch.nan)
+        one.placed.out.fill_(torch.nan)
         one.settle(name)
         one.run()
-        results.append(one.site.out.clone())
+        results.append(one.placed.out.clone())
     assert torch.equal(*results)
     (packed,) = one.packed
     assert packed.nbytes == (0 if channels_last else model[0].weight.nbytes)
@@ -217,7 +217,7 @@ def test_matvec_reads_the_models_own_weights(rows: int) -> None:
     one.settle("matvec")
     one.run()
     with torch.no_grad():
-        torch.testing.assert_close(one.site.out, model(x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one.placed.out, model(x), rtol=1e-5, atol=1e-5)
     (packed,) = one.packed
     assert (packed.nbytes, packed.layout.data_ptr()) == (0, model[0].weight.data_ptr())
     one.layer.weights.release(one.packed)
@@ -269,8 +269,8 @@ def test_squares_of_weights_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) 
         for step in program_of(plan).borrow().steps:
             if (one := step.convolution) is not None:
                 shape = (
-                    one.site.x.shape
-                    if isinstance(one.site.x, Tensor)
+                    one.placed.x.shape
+                    if isinstance(one.placed.x, Tensor)
                     else (1, one.layer.weights.weight.shape[1])
                 )
                 x = torch.rand(shape, generator=torch.Generator().manual_seed(2))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.file.container import read, write
 from bestof.torch.plan.file.operators import target_of
 from bestof.torch.plan.layers.window import MAX_2X2, pooling_runner
@@ -267,31 +267,31 @@ def test_a_parameter_that_is_expanded_beyond_memory_is_refused() -> None:
         read(file, 2**30)
 
 
-def _site(plan: bt.OptimizedModel) -> Site:
+def _site(plan: bt.OptimizedModel) -> PlacedLayer:
     program: Program = next(iter(plan._programs.values())).program
     (step,) = [one for one in program.borrow().steps if one.convolution is not None]
     assert step.convolution is not None
-    return step.convolution.site
+    return step.convolution.placed
 
 
 @pytest.mark.parametrize("operand", ["x", "out", "unpooled", "residual", "layer"])
 def test_a_layer_checks_its_operands_when_it_is_bound(operand: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU()).eval()
-    site = _site(bt.optimize(model, torch.randn(2, 3, 9, 9), tune=False))
-    site.check()
-    fields = {name: getattr(site, name) for name in site.__dataclass_fields__}
+    placed = _site(bt.optimize(model, torch.randn(2, 3, 9, 9), tune=False))
+    placed.check()
+    fields = {name: getattr(placed, name) for name in placed.__dataclass_fields__}
     if operand == "layer":
-        fields["problem"] = site.problem._replace(
-            convolution=site.problem.convolution._replace(padding=(1, 1))
+        fields["problem"] = placed.problem._replace(
+            convolution=placed.problem.convolution._replace(padding=(1, 1))
         )
         with pytest.raises(TorchError, match="do not fit"):
-            Site(**fields).check()
+            PlacedLayer(**fields).check()
         return
     rows = torch.zeros(2, 4, 4, 4).to(memory_format=torch.channels_last)
     wrong = rows[:, :, :3], rows[:, :2], rows.bfloat16(), rows.contiguous()
     for one in wrong:
         with pytest.raises(TorchError, match="do not fit"):
-            Site(**{**fields, operand: one}).check()
+            PlacedLayer(**{**fields, operand: one}).check()
 
 
 def test_a_pooling_checks_types_and_layouts() -> None:

@@ -140,7 +140,7 @@ def test_a_gate_of_bfloat16(rows: int) -> None:
     step = gated_step(binding)
     for run in binding.runs:
         run()
-    gate, out = step.site.gate, step.site.out
+    gate, out = step.placed.gate, step.placed.out
     assert gate is not None
     exact = F.silu(F.linear(x.double(), *map(_doubled, (model.gate.weight, model.gate.bias))))
     exact *= gate.double()

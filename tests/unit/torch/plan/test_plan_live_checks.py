@@ -56,9 +56,9 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
     for kind in (Native, Product):
         bind: Any = kind.bind
 
-        def bound(row: Any, site: Any, bind: Any = bind) -> Bound:
-            one = bind(row, site)
-            out = site.out if row.pools(site.problem) else site.unpooled
+        def bound(row: Any, placed: Any, bind: Any = bind) -> Bound:
+            one = bind(row, placed)
+            out = placed.out if row.pools(placed.problem) else placed.unpooled
             return Bound(planted.damaging(one.run, out), one.packed)
 
         monkeypatch.setattr(kind, "bind", bound)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bestof.kernels import matmul_algorithms
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.algorithms.product import Product, products
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.layer import Layer
@@ -36,7 +36,7 @@ def test_a_product_computes_a_layer_with_all_that_follows(
     problem = problem_of(layer, "float32", (rows, INS), added)
     assert row.can_run(problem)
     out = torch.full((rows, OUTS), float("nan"), dtype=dtype)
-    row.bind(Site(layer, problem, x, out, more if added else None, out)).run()
+    row.bind(PlacedLayer(layer, problem, x, out, more if added else None, out)).run()
     sums = F.linear(x.double(), weight.double(), bias.double())
     expected = (sums + more.double()).relu() if added else sums
     error = (out.double() - expected).abs().max() / expected.square().mean().sqrt()
@@ -86,7 +86,7 @@ def test_a_product_computes_convolutions_of_single_pixels(
     problem = problem_of(layer, "relaxed", tuple(x.shape), added)
     assert row.can_run(problem)
     out = torch.full_like(more, float("nan"))
-    row.bind(Site(layer, problem, x, out, more if added else None, out)).run()
+    row.bind(PlacedLayer(layer, problem, x, out, more if added else None, out)).run()
     weight = weights.folded()
     operands = (x.bfloat16(), weight.bfloat16()) if row.rounds == "both" else (x, weight)
     assert weights.bias is not None

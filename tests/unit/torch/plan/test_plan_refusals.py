@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
-from bestof.torch.plan.algorithms.algorithm import Bound, Site
+from bestof.torch.plan.algorithms.algorithm import Bound, PlacedLayer
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.convolution_step import selector
@@ -197,12 +197,12 @@ def test_a_missing_file_and_shapes_that_were_not_saved(tmp_path: Path) -> None:
 def test_a_wrong_algorithm_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Native.bind
 
-    def wrong(native: Native, site: Site) -> Bound:
-        bound = right(native, site)
+    def wrong(native: Native, placed: PlacedLayer) -> Bound:
+        bound = right(native, placed)
 
         def off_by_a_thousandth() -> None:
             bound.run()
-            site.out.mul_(1.001)
+            placed.out.mul_(1.001)
 
         return Bound(off_by_a_thousandth, bound.packed) if native.kernel == "direct" else bound
 
@@ -222,12 +222,12 @@ def test_a_wrong_row_of_a_linear_layer_is_found(row: int, monkeypatch: pytest.Mo
     """Few rows are multiplied in blocks, and any of them may be wrong."""
     right = Native.bind
 
-    def wrong(native: Native, site: Site) -> Bound:
-        bound = right(native, site)
+    def wrong(native: Native, placed: PlacedLayer) -> Bound:
+        bound = right(native, placed)
 
         def off_by_a_thousandth() -> None:
             bound.run()
-            site.out[row].mul_(1.001)
+            placed.out[row].mul_(1.001)
 
         return Bound(off_by_a_thousandth, bound.packed) if native.kernel == "matvec" else bound
 

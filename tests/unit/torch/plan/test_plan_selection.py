@@ -26,7 +26,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution.passes import PASSES
 from bestof.torch.ops.table import OPERATIONS
 from bestof.torch.plan.algorithms import native
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.table import promised_error
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
@@ -245,7 +245,7 @@ def test_one_layer_of_each_problem_races_and_as_many_at_a_time_as_memory_allows(
         torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
 
 
-def _fails(self: OneDnn, site: Site) -> None:  # the arguments of `bind`
+def _fails(self: OneDnn, placed: PlacedLayer) -> None:  # the arguments of `bind`
     raise RuntimeError("could not create a primitive")
 
 

@@ -17,7 +17,7 @@ from bestof.torch.ops import distance as distances
 from bestof.torch.ops.comparison import energies
 from bestof.torch.ops.distance import differences, finite, peak, rms
 from bestof.torch.plan import optimized as optimizing
-from bestof.torch.plan.algorithms.algorithm import Bound, Site
+from bestof.torch.plan.algorithms.algorithm import Bound, PlacedLayer
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
@@ -48,9 +48,9 @@ def scale_layers(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     for kind in (Native, Product):
         bind: Any = kind.bind
 
-        def wrong(row: Any, site: Site, bind: Any = bind) -> Bound:
-            bound = bind(row, site)
-            return Bound(lambda: (bound.run(), site.out.mul_(factor)), bound.packed)
+        def wrong(row: Any, placed: PlacedLayer, bind: Any = bind) -> Bound:
+            bound = bind(row, placed)
+            return Bound(lambda: (bound.run(), placed.out.mul_(factor)), bound.packed)
 
         monkeypatch.setattr(kind, "bind", wrong)
 

@@ -54,10 +54,10 @@ def test_by_every_algorithm(activation: nn.Module, size: tuple[int, int]) -> Non
         "winograd4",
         "winograd2 unpacked",
     ):
-        one.site.out.fill_(torch.nan)
+        one.placed.out.fill_(torch.nan)
         one.runner(algorithm)()
         torch.testing.assert_close(
-            one.site.out,
+            one.placed.out,
             wanted,
             rtol=1e-4,
             atol=1e-5,
@@ -113,8 +113,8 @@ def test_the_pooled_result_lies_apart_from_what_the_step_reads() -> None:
         for s in binding.steps
         if s.convolution is not None and s.convolution.problem.pooled
     )
-    begin, end = one.site.out.data_ptr(), one.site.out.data_ptr() + one.site.out.nbytes
-    for other in (one.site.x, one.site.unpooled):
+    begin, end = one.placed.out.data_ptr(), one.placed.out.data_ptr() + one.placed.out.nbytes
+    for other in (one.placed.x, one.placed.unpooled):
         assert end <= other.data_ptr() or other.data_ptr() + other.nbytes <= begin
     torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bestof.torch.ops.search import PATIENCE
+from bestof.torch.ops.search_settings import PATIENCE
 from bestof.torch.rows.call_counts import CallCounts
 
 

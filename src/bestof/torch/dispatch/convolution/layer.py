@@ -27,7 +27,7 @@ from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.ops.memory_format import Layout
-from bestof.torch.ops.search import PATIENCE, RACE, SEARCHES
+from bestof.torch.ops.search_settings import PATIENCE, RACE, SEARCHES
 from bestof.torch.rows.call_counts import CallCounts
 from bestof.torch.rows.offer import asks, is_offered
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from bestof.torch.ops.bound import DIRECT
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution import as_is, im2row, shared_im2row
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.passes import FORWARD, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.promise import promise
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_verifier import RowVerifier
 
@@ -27,7 +27,7 @@ class LayerVerifier(RowVerifier):
     one, and the gradient of the bias is PyTorch's.
     """
 
-    def __init__(self, name: str, originals: Originals) -> None:
+    def __init__(self, name: str, originals: PyTorchConv) -> None:
         super().__init__("")
         self._name = name
         self._originals = originals

@@ -30,9 +30,9 @@ from bestof.torch.dispatch.registration import make_operators
 from bestof.torch.dispatch.replacement import Replacement
 from bestof.torch.ops.convolution import recognition
 from bestof.torch.ops.convolution.one_dimension import flattened, heightened, spread
-from bestof.torch.ops.convolution.originals import OPERATORS, Originals
 from bestof.torch.ops.convolution.passes import passes_on
 from bestof.torch.ops.convolution.problem import LayerProblem
+from bestof.torch.ops.convolution.pytorch_conv import OPERATORS, PyTorchConv
 from bestof.torch.ops.convolution.recognition import (
     Geometry,
     Mask,
@@ -44,10 +44,10 @@ from bestof.torch.ops.convolution.recognition import (
     problem_of,
 )
 from bestof.torch.ops.guards import PLAIN
-from bestof.torch.ops.originals import kernels_of
+from bestof.torch.ops.pytorch_kernel import kernels_of
 
 
-def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
+def _as_is(originals: PyTorchConv, key: str) -> Callable[..., Any]:
     """Return the convolution that the dispatcher would call next.
 
     If that is PyTorch's own on the CPU, return the function that it calls in turn: boxing arguments
@@ -99,7 +99,7 @@ class ConvolutionOverride(Replacement):
         self.device = device
         forward, input_gradient, weight_gradient, *volumes = self.parts
         self.layer = ConvolutionLayer((forward, input_gradient, weight_gradient))
-        self.originals: Originals = forward.original
+        self.originals: PyTorchConv = forward.original
         self.transposed = TransposedConvolution(self.layer, device)
         self.volumes = VolumeConvolution(volumes) if volumes else None
         self._as_is = _as_is(self.originals, device.key)

@@ -14,7 +14,13 @@ from bestof.torch.backends.shim import Native
 from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.distance import size_of
 from bestof.torch.ops.dtypes import name_of
-from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
+from bestof.torch.ops.native_operands import (
+    address,
+    are_like,
+    compiled_by,
+    is_channels_last,
+    is_large,
+)
 from bestof.torch.ops.operation import Call
 
 LEAST = 2**18

@@ -23,7 +23,7 @@ from bestof.torch.ops.activation.activation import (
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
@@ -33,7 +33,7 @@ ACTIVATIONS = {"none": "gelu", "tanh": "gelu_tanh"}
 APPROXIMATIONS = {name: approximation for approximation, name in ACTIVATIONS.items()}
 
 
-def as_is(original: Original, problem: ActivationProblem, x: Tensor) -> Tensor:
+def as_is(original: Kernel, problem: ActivationProblem, x: Tensor) -> Tensor:
     """Return GELU by PyTorch's own kernel."""
     return original(x, APPROXIMATIONS[problem.activation])  # type: ignore[no-any-return]
 

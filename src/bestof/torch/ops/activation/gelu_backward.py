@@ -20,12 +20,12 @@ from bestof.torch.ops.activation.gelu import ACTIVATIONS, APPROXIMATIONS
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 
-def as_is(original: Original, problem: ActivationProblem, gradient: Tensor, x: Tensor) -> Tensor:
+def as_is(original: Kernel, problem: ActivationProblem, gradient: Tensor, x: Tensor) -> Tensor:
     """Return the gradient of the argument by PyTorch's own kernel."""
     approximation = APPROXIMATIONS[problem.activation]
     return original(gradient, x, approximation)  # type: ignore[no-any-return]

@@ -19,12 +19,12 @@ from bestof.torch.ops.activation.activation import (
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 
-def as_is(original: Original, _problem: ActivationProblem, gradient: Tensor, x: Tensor) -> Tensor:
+def as_is(original: Kernel, _problem: ActivationProblem, gradient: Tensor, x: Tensor) -> Tensor:
     """Return the gradient of the argument by PyTorch's own kernel."""
     return original(gradient, x)  # type: ignore[no-any-return]
 

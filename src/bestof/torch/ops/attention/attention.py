@@ -19,9 +19,9 @@ from bestof.torch.ops.attention.recognition import Look, look_of
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call, Operation
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import BY_PYTHON, RACE
+from bestof.torch.ops.search_settings import BY_PYTHON, RACE
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 
@@ -146,7 +146,7 @@ class Attention(Operation[AttentionProblem]):
         return self.apart(Operands.of(operands))
 
     def in_float64(
-        self, original: Original, problem: AttentionProblem, operands: Operands
+        self, original: Kernel, problem: AttentionProblem, operands: Operands
     ) -> Tensors:
         """Return what PyTorch's own kernel computes in float64."""
         mask = None if operands.mask is None else operands.mask.double()
@@ -174,7 +174,7 @@ class Attention(Operation[AttentionProblem]):
         Processors without instructions for a type emulate it.
         """
 
-        def attention(original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+        def attention(original: Kernel, problem: AttentionProblem, *operands: Any) -> Tensors:
             given = Operands.of(operands)
             wide = [one.float() for one in given.tensors]
             mask = None if given.mask is None else given.mask.float()
@@ -184,11 +184,11 @@ class Attention(Operation[AttentionProblem]):
 
         return Row(name, attention, dtypes=(BFLOAT16, FLOAT16), accuracy="float32")
 
-    def _as_is(self, original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+    def _as_is(self, original: Kernel, problem: AttentionProblem, *operands: Any) -> Tensors:
         *tensors, mask, scale = operands
         return original(*tensors, 0.0, problem.causal, mask, scale)  # type: ignore[no-any-return]
 
-    def _native(self, _original: Original, problem: AttentionProblem, *operands: Any) -> Tensors:
+    def _native(self, _original: Kernel, problem: AttentionProblem, *operands: Any) -> Tensors:
         given = Operands.of(operands)
         results = self.results(given)
         self._plan_of(problem, given, results).by_python.run(given, results)

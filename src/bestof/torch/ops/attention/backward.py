@@ -25,7 +25,7 @@ from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits, fits_backward
 from bestof.torch.ops.comparison import Finding
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 32.0  # between a score and a result; two sums are subtracted
@@ -97,7 +97,7 @@ class AttentionBackward(Attention):
     def compare(
         self,
         _row: Row[AttentionProblem],
-        original: Original,
+        original: Kernel,
         args: tuple[Any, ...],
         expected: Tensors,
         got: Tensors,

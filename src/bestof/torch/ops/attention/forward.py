@@ -24,7 +24,7 @@ from bestof.torch.ops.attention.comparison import Terms, compare_results
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits
 from bestof.torch.ops.comparison import Finding
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 8.0  # between a score and a result
@@ -99,7 +99,7 @@ class AttentionForward(Attention):
     def compare(
         self,
         _row: Row[AttentionProblem],
-        original: Original,
+        original: Kernel,
         args: tuple[Any, ...],
         expected: Tensors,
         got: Tensors,

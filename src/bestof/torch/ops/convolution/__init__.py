@@ -2,5 +2,5 @@
 
 Rows are made of PyTorch's own operations and of native kernels. None of them calls
 `aten::convolution` or its backward through the dispatcher. They get PyTorch's own kernels as
-`Originals`, so that an override cannot call itself.
+`PyTorchConv`, so that an override cannot call itself.
 """

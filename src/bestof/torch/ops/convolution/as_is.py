@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Passes
 from bestof.torch.ops.convolution.estimate import direct, direct_input_gradient
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.memory_format import placeholder
 from bestof.torch.ops.row import Row
@@ -25,7 +25,7 @@ def estimate_input_gradient(problem: ConvProblem) -> float:
 
 
 def forward(
-    originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     output: Tensor = originals.convolution(
@@ -38,7 +38,7 @@ def forward(
 
 
 def input_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     gradient: Tensor = originals.convolution_backward(
@@ -53,7 +53,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     gradient: Tensor = originals.convolution_backward(
@@ -69,7 +69,7 @@ def weight_gradient(
 
 
 def gradients(
-    originals: Originals,
+    originals: PyTorchConv,
     problem: ConvProblem,
     grad_output: Tensor,
     input: Tensor,

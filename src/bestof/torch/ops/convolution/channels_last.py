@@ -10,8 +10,8 @@ from torch import Tensor
 from bestof.torch.ops.convolution import as_is, onednn
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Direction, Pass, Passes
 from bestof.torch.ops.convolution.estimate import in_channels_last, input_gradient_in_channels_last
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import BFLOAT16, WIDE
 from bestof.torch.ops.memory_format import in_format
@@ -48,7 +48,7 @@ def _converted(problem: ConvProblem) -> ConvProblem:
 
 
 def forward(
-    originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     converted = input.contiguous(memory_format=torch.channels_last)
@@ -58,7 +58,7 @@ def forward(
 
 
 def input_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     converted = grad_output.contiguous(memory_format=torch.channels_last)
@@ -68,7 +68,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     gradient = as_is.weight_gradient(

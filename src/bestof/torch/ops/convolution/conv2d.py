@@ -17,9 +17,9 @@ from bestof.torch.ops.combination import Combination, combined
 from bestof.torch.ops.comparison import Scale, energies, root
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass, example, mean, one_image
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.recognition import is_bias, look_of, problem_of
 from bestof.torch.ops.operation import Call
 
@@ -34,7 +34,7 @@ class Conv2d(Conv2dPass):
         super().__init__(device, rows)
         self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
 
-    def original(self, kernels: Sequence[Any]) -> Originals:
+    def original(self, kernels: Sequence[Any]) -> PyTorchConv:
         """Return PyTorch's own kernels of both operators, with the packed weights."""
         return replace(super().original(kernels), packed=self.packed)
 

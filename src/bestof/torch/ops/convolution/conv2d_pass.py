@@ -36,16 +36,16 @@ from bestof.torch.ops.convolution.estimate import (
 )
 from bestof.torch.ops.convolution.native import EAGER
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
-from bestof.torch.ops.convolution.originals import Originals, originals
 from bestof.torch.ops.convolution.overruns import Overruns
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import sums
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv, pytorch_conv
 from bestof.torch.ops.convolution.refused import Refused
 from bestof.torch.ops.convolution.table import rows_of
 from bestof.torch.ops.dtypes import own
 from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Operation
-from bestof.torch.ops.search import BY_PYTHON, BY_PYTHON_ON_DEVICE, PATIENCE, RACE
+from bestof.torch.ops.search_settings import BY_PYTHON, BY_PYTHON_ON_DEVICE, PATIENCE, RACE
 
 _WINOGRAD = frozenset(
     f"native {row.name}" for row in EAGER if (row.kernel, row.stride) == ((3, 3), 1)
@@ -85,9 +85,9 @@ class Conv2dPass(Operation[ConvProblem]):
         """The pass, on the CPU without further words."""
         return self.name.removeprefix("convolution ")
 
-    def original(self, _kernels: Sequence[Any]) -> Originals:
+    def original(self, _kernels: Sequence[Any]) -> PyTorchConv:
         """Return PyTorch's own kernels of both operators."""
-        return replace(originals(self.device.key), refused=self._refused)
+        return replace(pytorch_conv(self.device.key), refused=self._refused)
 
     def arguments(self, _operator: str, _given: tuple[Any, ...]) -> None:
         """Leave plans to their own layers. What those do not take is PyTorch's, bit for bit."""
@@ -194,7 +194,7 @@ class Conv2dPass(Operation[ConvProblem]):
     def compare(
         self,
         row: Pass,
-        original: Originals,  # type: ignore[override]
+        original: PyTorchConv,  # type: ignore[override]
         args: tuple[Any, ...],
         expected: Tensor,
         got: Tensor,

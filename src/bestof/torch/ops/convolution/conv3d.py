@@ -15,7 +15,6 @@ from bestof.accuracy import Accuracy
 from bestof.torch.backends.device import CPU
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
 from bestof.torch.ops.convolution.planes import (
@@ -24,6 +23,7 @@ from bestof.torch.ops.convolution.planes import (
     single_planes,
     volume_of,
 )
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.recognition import is_bias
 from bestof.torch.ops.convolution.volume_operation import VolumeOperation, layers
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem, volume_problem
@@ -32,7 +32,7 @@ from bestof.torch.ops.row import Row
 
 
 def as_is(
-    original: Originals,
+    original: PyTorchConv,
     problem: VolumeProblem,
     input: Tensor,
     weight: Tensor,
@@ -47,7 +47,7 @@ def as_is(
 
 def _on_planes(row: Pass) -> Callable[..., Tensor]:
     def run(
-        original: Originals,
+        original: PyTorchConv,
         problem: VolumeProblem,
         input: Tensor,
         weight: Tensor,

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.direction import Pass
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.passes import INPUT_GRADIENT
 from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
 from bestof.torch.ops.convolution.planes import (
@@ -19,13 +18,14 @@ from bestof.torch.ops.convolution.planes import (
     volume_of,
 )
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.volume_operation import VolumeGradient
 from bestof.torch.ops.convolution.volume_problem import VolumeProblem
 from bestof.torch.ops.row import Row
 
 
 def as_is(
-    original: Originals, problem: VolumeProblem, gradient: Tensor, input: Tensor, weight: Tensor
+    original: PyTorchConv, problem: VolumeProblem, gradient: Tensor, input: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input by PyTorch's own kernel."""
     return original.convolution_backward(  # type: ignore[no-any-return]
@@ -40,7 +40,7 @@ def _planes_of(problem: VolumeProblem) -> ConvProblem | None:
 
 def _on_planes(row: Pass) -> Callable[..., Tensor]:
     def run(
-        original: Originals,
+        original: PyTorchConv,
         problem: VolumeProblem,
         gradient: Tensor,
         _input: Tensor,

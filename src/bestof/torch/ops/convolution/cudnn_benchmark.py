@@ -19,8 +19,8 @@ from bestof.torch.backends.cuda.device import SETTING
 from bestof.torch.backends.cuda.events import is_capturing
 from bestof.torch.ops.convolution import as_is
 from bestof.torch.ops.convolution.direction import Passes
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.row import Row
 
 
@@ -64,7 +64,7 @@ _switch = _Switch()
 
 
 def forward(
-    originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     with _switch.on():
@@ -72,7 +72,7 @@ def forward(
 
 
 def input_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     with _switch.on():
@@ -80,7 +80,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     with _switch.on():

@@ -18,9 +18,9 @@ from bestof.torch.ops.convolution import as_is
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Direction, Pass, Passes
 from bestof.torch.ops.convolution.estimate import SMALL, touched
 from bestof.torch.ops.convolution.lowered import scratch_limit
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format
@@ -154,7 +154,7 @@ def _stands_out(images: Tensor) -> bool:
 
 
 def forward(
-    originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     if _stands_out(input):
@@ -172,7 +172,7 @@ def forward(
 
 
 def input_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     if _stands_out(grad_output):
@@ -188,7 +188,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     if _stands_out(grad_output) or _stands_out(input):

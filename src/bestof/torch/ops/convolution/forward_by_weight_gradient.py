@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Pass
 from bestof.torch.ops.convolution.estimate import direct, outputs_by_taps
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.swapped_operands import (
     Pair,
     batch_as_channels,
@@ -38,7 +38,7 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def convolve(
-    originals: Originals,
+    originals: PyTorchConv,
     input: Tensor,
     weight: Tensor,
     pads: Pads,
@@ -69,7 +69,7 @@ def convolve(
 
 
 def forward(
-    originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     output = convolve(

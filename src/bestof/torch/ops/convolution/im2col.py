@@ -22,8 +22,8 @@ from bestof.torch.ops.convolution.estimate import (
     weight_bytes,
 )
 from bestof.torch.ops.convolution.lowered import matrix_bytes
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format
@@ -65,7 +65,11 @@ def _matrices(weight: Tensor, problem: ConvProblem) -> Tensor:
 
 
 def forward(
-    _originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    _originals: PyTorchConv,
+    problem: ConvProblem,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     n, k, p, q = problem.output_shape
@@ -78,7 +82,7 @@ def forward(
 
 
 def input_gradient(
-    _originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    _originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     n, k, p, q = problem.output_shape
@@ -94,7 +98,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    _originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    _originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S), added up image by image.
 

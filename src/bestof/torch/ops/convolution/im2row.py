@@ -13,8 +13,8 @@ from torch import Tensor
 from bestof.torch.ops.convolution.direction import Passes
 from bestof.torch.ops.convolution.estimate import MATRIX, converted, dense, touched
 from bestof.torch.ops.convolution.lowered import gradient_rows, lower, matrix_bytes, scratch_limit
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import HALVES, WIDE
 from bestof.torch.ops.memory_format import in_format
@@ -68,14 +68,18 @@ def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -
 
 
 def forward(
-    _originals: Originals, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    _originals: PyTorchConv,
+    problem: ConvProblem,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     return product(lower(input, problem), weight, bias, problem)
 
 
 def input_gradient(
-    _originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    _originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W).
 
@@ -102,7 +106,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    _originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    _originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     return weight_product(lower(input, problem), grad_output, problem)

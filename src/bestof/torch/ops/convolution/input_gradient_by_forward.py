@@ -14,9 +14,9 @@ from torch import Tensor
 from bestof.torch.ops.convolution import as_is, onednn
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Pass
 from bestof.torch.ops.convolution.estimate import direct_input_gradient
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.pads import Pads, symmetric, symmetric_remainder
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.swapped_operands import Pair, complement, extents, turned_weight
 from bestof.torch.ops.dtypes import WIDE
 from bestof.torch.ops.memory_format import in_format, placeholder
@@ -89,7 +89,7 @@ def _spread(gradient: Tensor, stride: Pair, channels_last: bool) -> Tensor:
 
 
 def gradient(
-    originals: Originals,
+    originals: PyTorchConv,
     grad_output: Tensor,
     weight: Tensor,
     image: Pair,
@@ -120,7 +120,7 @@ def gradient(
 
 
 def input_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
     # The sum of finite weights may overflow: PyTorch's own kernel then computes what it need not.

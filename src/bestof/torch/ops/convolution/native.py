@@ -33,11 +33,11 @@ from bestof.torch.ops.convolution.estimate import (
     winograd_strided,
     winograd_strided7,
 )
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.other_dtype import back
 from bestof.torch.ops.convolution.packed_weights import lending_key
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32, HALVES, Dtypes
 from bestof.torch.ops.memory_format import in_format
@@ -116,7 +116,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
     """Return the function (originals, problem, input, weight, bias) -> output (N, K, P, Q)."""
 
     def run(
-        originals: Originals,
+        originals: PyTorchConv,
         problem: ConvProblem,
         input: Tensor,
         weight: Tensor,
@@ -176,7 +176,7 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
     of_input = direction == "backward_input"
 
     def run(
-        originals: Originals, problem: ConvProblem, grad_output: Tensor, operand: Tensor
+        originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, operand: Tensor
     ) -> Tensor:
         grad, other = _rows(grad_output), _rows(operand)
         gradient = torch.empty(

@@ -21,9 +21,9 @@ from bestof.torch.ops.convolution.estimate import (
     in_float32,
     input_gradient_in_channels_last,
 )
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.promise import promise
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import FLOAT32, HALVES
 from bestof.torch.ops.memory_format import in_format, torch_format
@@ -49,7 +49,7 @@ def forward(inside: str) -> Callable[..., Tensor]:
     dtype = getattr(torch, inside)
 
     def run(
-        originals: Originals,
+        originals: PyTorchConv,
         problem: ConvProblem,
         input: Tensor,
         weight: Tensor,
@@ -69,7 +69,7 @@ def input_gradient(inside: str) -> Callable[..., Tensor]:
     dtype = getattr(torch, inside)
 
     def run(
-        originals: Originals, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+        originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, weight: Tensor
     ) -> Tensor:
         there = _there(grad_output, dtype), _there(weight, dtype)
         return back(as_is.input_gradient(originals, _converted(problem), *there), problem)
@@ -82,7 +82,7 @@ def weight_gradient(inside: str) -> Callable[..., Tensor]:
     dtype = getattr(torch, inside)
 
     def run(
-        originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+        originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
     ) -> Tensor:
         there = _there(grad_output, dtype), _there(input, dtype)
         gradient = as_is.weight_gradient(originals, _converted(problem), *there)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bestof.selection.state.journal import Entry, TrialEntry
 from bestof.selection.state.registry import ranks_agree
 from bestof.torch.ops.convolution.problem import ConvProblem
-from bestof.torch.ops.search import COSTLY
+from bestof.torch.ops.search_settings import COSTLY
 
 _FACTOR = 10.0  # of the fastest alternative: beyond it, a corrected estimate is hopeless
 _REMEMBERED = 4096

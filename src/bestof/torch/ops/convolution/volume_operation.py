@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.ops.convolution.originals import originals
+from bestof.torch.ops.convolution.pytorch_conv import pytorch_conv
 from bestof.torch.ops.convolution.volume_problem import (
     VolumeProblem,
     is_gradient,
@@ -42,8 +42,8 @@ class VolumeOperation(Operation[VolumeProblem]):
     part = True
 
     def original(self, _kernels: Any) -> Any:
-        """Return PyTorch's own kernels of both operators, as `Originals`."""
-        return originals()
+        """Return PyTorch's own kernels of both operators, as `PyTorchConv`."""
+        return pytorch_conv()
 
 
 class VolumeGradient(VolumeOperation):

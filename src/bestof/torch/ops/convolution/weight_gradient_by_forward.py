@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bestof.torch.ops.convolution.direction import EVERYWHERE, Pass
 from bestof.torch.ops.convolution.estimate import direct, outputs_by_taps
-from bestof.torch.ops.convolution.originals import Originals
 from bestof.torch.ops.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
 from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.convolution.swapped_operands import Pair, batch_as_channels, extents
 from bestof.torch.ops.convolution.weight_format import in_weight_format
 from bestof.torch.ops.dtypes import WIDE
@@ -33,7 +33,7 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def gradient(
-    originals: Originals,
+    originals: PyTorchConv,
     grad_output: Tensor,
     input: Tensor,
     kernel: Pair,
@@ -53,7 +53,7 @@ def gradient(
 
 
 def weight_gradient(
-    originals: Originals, problem: ConvProblem, grad_output: Tensor, input: Tensor
+    originals: PyTorchConv, problem: ConvProblem, grad_output: Tensor, input: Tensor
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
     result = gradient(

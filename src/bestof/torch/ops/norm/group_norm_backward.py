@@ -18,10 +18,16 @@ from bestof.torch.backends.shim import Native
 from bestof.torch.ops.comparison import energies
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
-from bestof.torch.ops.memory import address, are_like, compiled_by, is_channels_last, is_large
+from bestof.torch.ops.native_operands import (
+    address,
+    are_like,
+    compiled_by,
+    is_channels_last,
+    is_large,
+)
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
@@ -61,7 +67,7 @@ class GroupNormProblem(NamedTuple):
 
 
 def as_is(
-    original: Original,
+    original: Kernel,
     problem: GroupNormProblem,
     gradient: Tensor,
     x: Tensor,
@@ -78,7 +84,7 @@ def as_is(
 
 
 def native(
-    _original: Original,
+    _original: Kernel,
     problem: GroupNormProblem,
     gradient: Tensor,
     x: Tensor,

@@ -18,10 +18,10 @@ from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.distance import peak, rms, size_of
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
-from bestof.torch.ops.memory import address, compiled_by
+from bestof.torch.ops.native_operands import address, compiled_by
 from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
@@ -29,7 +29,7 @@ Normed = tuple[Tensor, Tensor, Tensor]
 
 
 def as_is(
-    original: Original,
+    original: Kernel,
     problem: LayerNormProblem,
     x: Tensor,
     weight: Tensor | None,
@@ -40,7 +40,7 @@ def as_is(
 
 
 def native(
-    _original: Original,
+    _original: Kernel,
     problem: LayerNormProblem,
     x: Tensor,
     weight: Tensor | None,

@@ -17,12 +17,12 @@ from bestof.torch.backends.shim import Native
 from bestof.torch.ops.comparison import energies
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
-from bestof.torch.ops.memory import address, are_like, compiled_by
+from bestof.torch.ops.native_operands import address, are_like, compiled_by
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
 from bestof.torch.ops.norm.layer_norm import LayerNorm
 from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
@@ -30,7 +30,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def as_is(
-    original: Original,
+    original: Kernel,
     problem: LayerNormProblem,
     gradient: Tensor,
     x: Tensor,
@@ -46,7 +46,7 @@ def as_is(
 
 
 def native(
-    _original: Original,
+    _original: Kernel,
     problem: LayerNormProblem,
     gradient: Tensor,
     x: Tensor,

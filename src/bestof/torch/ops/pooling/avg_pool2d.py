@@ -17,7 +17,6 @@ from bestof.torch.ops.dtypes import FLOAT32, FLOAT64, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
     is_chosen_for,
     pair,
@@ -27,6 +26,7 @@ from bestof.torch.ops.pooling.image import (
     words,
 )
 from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 
@@ -73,18 +73,18 @@ class AvgPoolProblem(NamedTuple):
         return " ".join([words(sizes), *(word for word, here in others if here)])
 
 
-def as_is(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+def as_is(original: Kernel, problem: AvgPoolProblem, image: Tensor) -> Tensor:
     """Pool by PyTorch's own kernel."""
     return original(image, *problem[1:7])  # type: ignore[no-any-return]
 
 
-def channels_last(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+def channels_last(original: Kernel, problem: AvgPoolProblem, image: Tensor) -> Tensor:
     """Pool by PyTorch's own kernel, in channels last."""
     copy = image.contiguous(memory_format=torch.channels_last)
     return in_format(original(copy, *problem[1:7]), False)
 
 
-def transposed(original: Original, problem: AvgPoolProblem, image: Tensor) -> Tensor:
+def transposed(original: Kernel, problem: AvgPoolProblem, image: Tensor) -> Tensor:
     """Pool in channels last, with native transpositions before and after."""
     return planes_of(original(rows_of(image), *problem[1:7]))
 

@@ -17,7 +17,6 @@ from bestof.torch.ops.dtypes import FLOAT32, FLOAT64
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.avg_pool2d import AvgPool2d, AvgPoolProblem, pooled_shape
 from bestof.torch.ops.pooling.image import (
     is_chosen_for,
@@ -27,16 +26,17 @@ from bestof.torch.ops.pooling.image import (
     rows_of,
 )
 from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 
-def as_is(original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor) -> Tensor:
+def as_is(original: Kernel, problem: AvgPoolProblem, gradient: Tensor, image: Tensor) -> Tensor:
     """Return the gradient of the images by PyTorch's own kernel."""
     return original(gradient, image, *problem[1:7])  # type: ignore[no-any-return]
 
 
 def channels_last(
-    original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
+    original: Kernel, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
 ) -> Tensor:
     """Return the gradient of the images by PyTorch's own kernel, in channels last."""
     rows = gradient.contiguous(memory_format=torch.channels_last)
@@ -44,7 +44,7 @@ def channels_last(
 
 
 def transposed(
-    original: Original, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
+    original: Kernel, problem: AvgPoolProblem, gradient: Tensor, image: Tensor
 ) -> Tensor:
     """Return the gradient of the images in channels last, with native transpositions around."""
     return planes_of(original(rows_of(gradient), like_rows(image), *problem[1:7]))

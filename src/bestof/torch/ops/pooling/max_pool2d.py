@@ -23,7 +23,6 @@ from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import (
     is_chosen_for,
     pair,
@@ -33,6 +32,7 @@ from bestof.torch.ops.pooling.image import (
     words,
 )
 from bestof.torch.ops.pooling.pooling import IMAGES, WINDOWS, Pooling
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 Pooled = tuple[Tensor, Tensor]
@@ -81,19 +81,19 @@ class MaxPoolProblem(NamedTuple):
         return f"{text} ceil" if self.ceil_mode else text
 
 
-def as_is(original: Original, problem: MaxPoolProblem, image: Tensor) -> Pooled:
+def as_is(original: Kernel, problem: MaxPoolProblem, image: Tensor) -> Pooled:
     """Pool by PyTorch's own kernel."""
     return original(image, *problem[1:6])  # type: ignore[no-any-return]
 
 
-def channels_last(original: Original, problem: MaxPoolProblem, image: Tensor) -> Pooled:
+def channels_last(original: Kernel, problem: MaxPoolProblem, image: Tensor) -> Pooled:
     """Pool by PyTorch's own kernel, in channels last."""
     copy = image.contiguous(memory_format=torch.channels_last)
     maxima, indices = original(copy, *problem[1:6])
     return in_format(maxima, False), in_format(indices, False)
 
 
-def transposed(original: Original, problem: MaxPoolProblem, image: Tensor) -> Pooled:
+def transposed(original: Kernel, problem: MaxPoolProblem, image: Tensor) -> Pooled:
     """Pool in channels last, with native transpositions before and after.
 
     For 8 x 64 x 112 x 112, the transposition of the results takes 2 ms; PyTorch's takes 5.8 ms.

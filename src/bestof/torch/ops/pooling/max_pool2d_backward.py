@@ -13,22 +13,22 @@ from bestof.torch.ops.dtypes import FLOAT32, FLOAT64
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.memory_format import in_format
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import is_chosen_for, is_dense, like_rows
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d, MaxPoolProblem, pooled_shape
 from bestof.torch.ops.pooling.pooling import Pooling
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
 
 def as_is(
-    original: Original, problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
+    original: Kernel, problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
 ) -> Tensor:
     """Return the gradient of the images by PyTorch's own kernel."""
     return original(gradient, image, *problem[1:6], indices)  # type: ignore[no-any-return]
 
 
 def scattered(
-    _original: Original, _problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
+    _original: Kernel, _problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
 ) -> Tensor:
     """Return the gradient of the images by one addition to the elements of their planes."""
     n, c, h, w = image.shape
@@ -38,7 +38,7 @@ def scattered(
 
 
 def channels_last(
-    original: Original, problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
+    original: Kernel, problem: MaxPoolProblem, gradient: Tensor, image: Tensor, indices: Tensor
 ) -> Tensor:
     """Return the gradient of the images by PyTorch's own kernel, in channels last."""
     rows = gradient.contiguous(memory_format=torch.channels_last)

@@ -6,8 +6,8 @@ from typing import Any
 
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.pooling.image import LEAST_BYTES
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import P, Row
 
 IMAGES = {"8 x 64 x 112 x 112": (8, 64, 112, 112), "8 x 256 x 56 x 56": (8, 256, 56, 56)}
@@ -23,7 +23,7 @@ class Pooling(Operation[P]):
     least = LEAST_BYTES // 8  # elements of the widest dtype
 
     def compare(
-        self, _row: Row[P], _original: Original, _args: Any, expected: Any, got: Any
+        self, _row: Row[P], _original: Kernel, _args: Any, expected: Any, got: Any
     ) -> Finding:
         """Return whether results differ in any bit. One value everywhere tells nothing."""
         same = (got == expected) | (got.isnan() & expected.isnan())

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from bestof.torch.ops.onednn import has_bfloat16
-from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 
 
 def supports(_problem: ProductProblem) -> bool:
@@ -16,7 +16,7 @@ def supports(_problem: ProductProblem) -> bool:
 
 
 def product(
-    originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    originals: PyTorchProduct, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
 ) -> Tensor:
     """Return A B, plus the bias, which is added in float32."""
     operation = "bmm" if problem.is_batched else "mm"

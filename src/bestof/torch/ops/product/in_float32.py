@@ -13,8 +13,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16
-from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 from bestof.torch.ops.row import Row
 
 
@@ -22,7 +22,11 @@ def in_float32(name: str, inner: Row[ProductProblem]) -> Row[ProductProblem]:
     """Return the row that computes other types by a row of float32."""
 
     def product(
-        originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+        originals: PyTorchProduct,
+        problem: ProductProblem,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
     ) -> Tensor:
         wide = None if bias is None else bias.float()
         result: Tensor = inner.function(originals, _widened(problem), wide, a.float(), b.float())

@@ -16,9 +16,9 @@ from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.backends.shim import Form, Native, native_plan
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32
-from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.packed import PackedMatrices, lending_key
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 from bestof.torch.ops.row import Row
 
 Strides: TypeAlias = tuple[int, ...]
@@ -132,7 +132,11 @@ def product(algorithm: str) -> Callable[..., Tensor]:
     """Return the function (originals, problem, bias, a, b) -> C."""
 
     def run(
-        _originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+        _originals: PyTorchProduct,
+        problem: ProductProblem,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
     ) -> Tensor:
         plan = _plan_of(algorithm, problem, a, b)
         c = torch.empty(plan.out_shape, dtype=a.dtype, device="cpu")
@@ -148,7 +152,11 @@ def packed_product(algorithm: str, kept: PackedMatrices) -> Callable[..., Tensor
     plain = product(algorithm)
 
     def run(
-        originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+        originals: PyTorchProduct,
+        problem: ProductProblem,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
     ) -> Tensor:
         packed = kept.get(b, algorithm)
         if packed is None:

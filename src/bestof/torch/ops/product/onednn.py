@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bestof.torch.backends.shim import Native, onednn
 from bestof.torch.ops.onednn import is_known
-from bestof.torch.ops.product.originals import Originals
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.pytorch_product import PyTorchProduct
 
 _MANY = 128
 """Rows of A that make up for a copy of B."""
@@ -45,7 +45,7 @@ def supports(problem: ProductProblem) -> bool:
 
 
 def product(
-    _originals: Originals, _problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    _originals: PyTorchProduct, _problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
 ) -> Tensor:
     linear: Any = torch.ops.mkldnn._linear_pointwise
     return linear(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]

@@ -20,15 +20,15 @@ from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Call, Operands, Operation
-from bestof.torch.ops.originals import Original
 from bestof.torch.ops.product import bfloat16, native, onednn
 from bestof.torch.ops.product.in_float32 import in_float32
 from bestof.torch.ops.product.neighbourhood import Neighbourhood
-from bestof.torch.ops.product.originals import PRODUCTS, Originals
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.pytorch_product import PRODUCTS, PyTorchProduct
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.ops.search_settings import BY_PYTHON, PATIENCE, RACE
 
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
 # on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %
@@ -52,7 +52,7 @@ _FORMERLY = ("bestof:Products.by",)
 
 
 def as_is(
-    originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    originals: PyTorchProduct, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
 ) -> Tensor:
     """Multiply by PyTorch's own kernel."""
     return originals(problem.operation, bias, a, b)
@@ -116,9 +116,9 @@ class Product(Operation[ProductProblem]):
         )
         self.race = replace(RACE, tie=_TIE, max_trials=_TRIALS, handicaps=handicaps)
 
-    def original(self, kernels: Sequence[Any]) -> Originals:
+    def original(self, kernels: Sequence[Any]) -> PyTorchProduct:
         """Return PyTorch's own kernels: (operator, bias, a, b) -> C."""
-        return Originals(kernels)
+        return PyTorchProduct(kernels)
 
     def arguments(self, operator: str, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the place of the operator, and its matrices, if the rule "product" holds."""
@@ -160,7 +160,7 @@ class Product(Operation[ProductProblem]):
     def compare(
         self,
         row: Row[ProductProblem],
-        original: Original,
+        original: Kernel,
         args: tuple[Any, ...],
         expected: Tensor,
         got: Tensor,

@@ -18,7 +18,7 @@ from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.distance import peak, size_of
 from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32, name_of
 from bestof.torch.ops.examples import random
-from bestof.torch.ops.memory import address, compiled_by
+from bestof.torch.ops.native_operands import address, compiled_by
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.rounding import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row

@@ -20,9 +20,9 @@ from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.comparison import Scale
 from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
-from bestof.torch.ops.memory import address, compiled_by, is_large
+from bestof.torch.ops.native_operands import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.originals import Original
+from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.rounding import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
@@ -48,12 +48,12 @@ class SoftmaxProblem(NamedTuple):
         return " ".join(words)
 
 
-def as_is(original: Original, problem: SoftmaxProblem, x: Tensor) -> Tensor:
+def as_is(original: Kernel, problem: SoftmaxProblem, x: Tensor) -> Tensor:
     """Return the softmax by PyTorch's own kernel."""
     return original(x, problem.axis, False)  # type: ignore[no-any-return]
 
 
-def native(_original: Original, problem: SoftmaxProblem, x: Tensor) -> Tensor:
+def native(_original: Kernel, problem: SoftmaxProblem, x: Tensor) -> Tensor:
     """Return the softmax by a native kernel."""
     shape, axis = problem.shape, problem.axis
     out = torch.empty(shape, dtype=x.dtype, device="cpu")

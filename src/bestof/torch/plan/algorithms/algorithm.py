@@ -20,7 +20,7 @@ Runner = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PlacedLayer:
     """A layer at its place in memory, which stays where it is between calls.
 
     x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
@@ -85,7 +85,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An algorithm bound to a site: the function to run, and the packed weights that it reads."""
+    """An algorithm bound to a placed layer: what runs it, and the packed weights that it reads."""
 
     run: Runner
     packed: Packed | None = None
@@ -129,7 +129,7 @@ class Algorithm(ABC):
         """Return whether the algorithm, if ordered, can compute a problem within its accuracy."""
 
     @abstractmethod
-    def bind(self, site: Site) -> Bound:
+    def bind(self, placed: PlacedLayer) -> Bound:
         """Pack the weights; bind to memory, without a pooling or gate that the algorithm omits."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Algorithm(ABC):
         """Return the promised rms error, relative to the rms of the sums."""
 
     @abstractmethod
-    def weight_bytes(self, site: Site) -> int:
+    def weight_bytes(self, placed: PlacedLayer) -> int:
         """Return the bytes of the weights that the algorithm keeps or reads."""
 
     def pools(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that pool

@@ -12,7 +12,13 @@ from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.dtypes import is_rounded
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
+from bestof.torch.plan.algorithms.algorithm import (
+    Algorithm,
+    Bound,
+    PlacedLayer,
+    Runner,
+    checked_rows,
+)
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -54,9 +60,9 @@ class Native(Algorithm):
         # Tensors of bfloat16 lose nothing where operands are rounded to it.
         return is_rounded(problem.convolution.dtype) or allows(problem.accuracy, row.accuracy)
 
-    def bind(self, site: Site) -> Bound:
-        """Pack the weights, and bind the kernel to the addresses of a site."""
-        layer, problem = site.layer, site.problem
+    def bind(self, placed: PlacedLayer) -> Bound:
+        """Pack the weights, and bind the kernel to the addresses of a placed layer."""
+        layer, problem = placed.layer, placed.problem
         (n, c, h, w), (k, i, r, s) = (
             problem.convolution.input_shape,
             problem.convolution.weight_shape,
@@ -75,23 +81,23 @@ class Native(Algorithm):
             dtype=problem.convolution.dtype,
             looks=True,
         )
-        packed = self._weights(site)
-        bias, residual = layer.weights.float_bias, site.residual
+        packed = self._weights(placed)
+        bias, residual = layer.weights.float_bias, placed.residual
         addresses = (
-            (site.out if pooled else site.unpooled).data_ptr(),
+            (placed.out if pooled else placed.unpooled).data_ptr(),
             0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
         )
-        return Bound(_runner(plan, site, packed, addresses), packed)
+        return Bound(_runner(plan, placed, packed, addresses), packed)
 
     def error(self, problem: FusedProblem) -> float:
         return float(problem.native[self.kernel].error_bound)
 
-    def weight_bytes(self, site: Site) -> int:
+    def weight_bytes(self, placed: PlacedLayer) -> int:
         """Return the bytes of the packed weights, or else of the model's."""
-        if self._keeps_weights(site.problem):
-            return self._weights(site).nbytes
-        return site.layer.weights.weight.nbytes
+        if self._keeps_weights(placed.problem):
+            return self._weights(placed).nbytes
+        return placed.layer.weights.weight.nbytes
 
     def pools(self, problem: FusedProblem) -> bool:
         row = problem.native.get(self.kernel)
@@ -106,17 +112,17 @@ class Native(Algorithm):
     def _keeps_weights(self, problem: FusedProblem) -> bool:
         return self._packs and bool(problem.native[self.kernel].packs)
 
-    def _weights(self, site: Site) -> Packed:
-        weights = site.layer.weights
-        if not self._keeps_weights(site.problem):
+    def _weights(self, placed: PlacedLayer) -> Packed:
+        weights = placed.layer.weights
+        if not self._keeps_weights(placed.problem):
             return weights.rows_kept()
         return weights.packed_kept(self.kernel)
 
 
 def _runner(
-    plan: Conv2dPlan, site: Site, packed: Packed, addresses: tuple[int, int, int]
+    plan: Conv2dPlan, placed: PlacedLayer, packed: Packed, addresses: tuple[int, int, int]
 ) -> Runner:
-    layout, x = packed.layout, site.x
+    layout, x = packed.layout, placed.x
     # The model's memory may move (model.share_memory()): its address is asked for at each call.
     find_layout = layout.data_ptr if isinstance(layout, Tensor) else None
     if isinstance(x, Tensor):
@@ -125,7 +131,7 @@ def _runner(
             return partial(plan.run, at, layout, *addresses)
         return lambda: plan.run(at, find_layout(), *addresses)
     find = x
-    _, features, _, rows = site.problem.convolution.input_shape
+    _, features, _, rows = placed.problem.convolution.input_shape
 
     def run() -> None:
         given = checked_rows(

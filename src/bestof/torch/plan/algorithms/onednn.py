@@ -7,7 +7,7 @@ import torch
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.convolution import onednn
 from bestof.torch.ops.onednn import sums_in_float32
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem
@@ -37,11 +37,11 @@ class OneDnn(Algorithm):
         """Return whether the layer is a convolution of a type that oneDNN has."""
         return has_onednn(problem)
 
-    def bind(self, site: Site) -> Bound:
+    def bind(self, placed: PlacedLayer) -> Bound:
         """Reorder the weights, and bind the operator to memory."""
-        layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
-        packed = _reordered(site)
-        weight, bias, geometry = packed.layout, layer.weights.bias, _geometry(site)
+        layer, x, out, residual = placed.layer, placed.images, placed.unpooled, placed.residual
+        packed = _reordered(placed)
+        weight, bias, geometry = packed.layout, layer.weights.bias, _geometry(placed)
         compute = torch.ops.mkldnn._convolution_pointwise
         name, scalars, variant = activation_of(layer.activation).onednn(layer.slope)
 
@@ -60,20 +60,20 @@ class OneDnn(Algorithm):
         sums = summation_bound(problem.terms, "float32")
         return sums.rounded(problem.convolution.dtype).rms
 
-    def weight_bytes(self, site: Site) -> int:
+    def weight_bytes(self, placed: PlacedLayer) -> int:
         """Return the bytes of the reordered weights."""
-        return _reordered(site).nbytes
+        return _reordered(placed).nbytes
 
 
-def _geometry(site: Site) -> tuple[object, ...]:
-    layer = site.layer
+def _geometry(placed: PlacedLayer) -> tuple[object, ...]:
+    layer = placed.layer
     return layer.padding, layer.stride, layer.dilation, layer.groups
 
 
-def _reordered(site: Site) -> Packed:
-    weights: FrozenWeights = site.layer.weights
-    geometry = _geometry(site)
-    shape = list(site.images.shape)
+def _reordered(placed: PlacedLayer) -> Packed:
+    weights: FrozenWeights = placed.layer.weights
+    geometry = _geometry(placed)
+    shape = list(placed.images.shape)
 
     def reorder() -> Packed:
         weight = weights.folded().contiguous()

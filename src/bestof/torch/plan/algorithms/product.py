@@ -17,7 +17,7 @@ from bestof.kernels import (
 )
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import is_rounded
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site, checked_rows
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer, checked_rows
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -58,10 +58,10 @@ class Product(Algorithm):
         rounds = self._kernel.relaxed and not is_rounded(_dtype(problem))
         return allows(problem.accuracy, "relaxed" if rounds else "float32")
 
-    def bind(self, site: Site) -> Bound:
-        """Pack the weights, and bind the kernel to the addresses of a site."""
-        layer, dtype = site.layer, _dtype(site.problem)
-        (rows, inner), outer = _rows_shape(site.problem), layer.weights.weight.shape[0]
+    def bind(self, placed: PlacedLayer) -> Bound:
+        """Pack the weights, and bind the kernel to the addresses of a placed layer."""
+        layer, dtype = placed.layer, _dtype(placed.problem)
+        (rows, inner), outer = _rows_shape(placed.problem), layer.weights.weight.shape[0]
         plan = MatmulPlan(
             (rows, inner),
             (inner, outer),
@@ -69,10 +69,10 @@ class Product(Algorithm):
             activation=(layer.activation, layer.slope) if layer.activation else None,
             dtype=dtype,
         )
-        packed = self._weights(site)
+        packed = self._weights(placed)
         bias = layer.weights.float_bias
-        out, added, gate = map(_address, (site.unpooled, site.residual, site.gate))
-        find, matrix = _finder(site), packed.layout
+        out, added, gate = map(_address, (placed.unpooled, placed.residual, placed.gate))
+        find, matrix = _finder(placed), packed.layout
 
         def run() -> None:
             x = find()  # kept until the kernel is done
@@ -90,13 +90,13 @@ class Product(Algorithm):
         sums = matmul_algorithms(*shapes, dtype=dtype)[self.name].error_bound
         return ErrorBound(sums, sums).rounded(dtype).rms
 
-    def weight_bytes(self, site: Site) -> int:
+    def weight_bytes(self, placed: PlacedLayer) -> int:
         """Return the bytes of the packed weights."""
-        return self._weights(site).nbytes
+        return self._weights(placed).nbytes
 
-    def _weights(self, site: Site) -> Packed:
-        weights: FrozenWeights = site.layer.weights
-        dtype = _dtype(site.problem)
+    def _weights(self, placed: PlacedLayer) -> Packed:
+        weights: FrozenWeights = placed.layer.weights
+        dtype = _dtype(placed.problem)
 
         def pack() -> Packed:
             matrix = weights.folded().flatten(1).t()
@@ -119,8 +119,8 @@ def _rows_shape(problem: FusedProblem) -> tuple[int, int]:
     return images * height * width, problem.terms
 
 
-def _finder(site: Site) -> Callable[[], Tensor]:
-    x, dtype, shape = site.x, getattr(torch, _dtype(site.problem)), _rows_shape(site.problem)
+def _finder(placed: PlacedLayer) -> Callable[[], Tensor]:
+    x, dtype, shape = placed.x, getattr(torch, _dtype(placed.problem)), _rows_shape(placed.problem)
     if isinstance(x, Tensor):
         return lambda: x
     return lambda: checked_rows(x(), dtype, shape)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.convolution import onednn
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer, Runner
 from bestof.torch.plan.algorithms.onednn import has_onednn
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -26,18 +26,18 @@ class PyTorch(Algorithm):
         """Return True."""
         return True
 
-    def bind(self, site: Site) -> Bound:
+    def bind(self, placed: PlacedLayer) -> Bound:
         """Bind the operator to memory.
 
         If oneDNN is not known to compute the layer in channels last, the operator gets copies in
         channels first, as in the model.
         """
-        if site.layer.linear:
-            packed = site.layer.weights.folded_kept()
-            return Bound(_linear(site, packed.layout), packed)
-        layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
+        if placed.layer.linear:
+            packed = placed.layer.weights.folded_kept()
+            return Bound(_linear(placed, packed.layout), packed)
+        layer, x, out, residual = placed.layer, placed.images, placed.unpooled, placed.residual
         weight = layer.weights.folded()
-        if onednn.serves(site.problem.convolution, "forward"):
+        if onednn.serves(placed.problem.convolution, "forward"):
             return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
         weight = weight.clone(memory_format=torch.contiguous_format)
 
@@ -52,16 +52,16 @@ class PyTorch(Algorithm):
         sums = summation_bound(problem.terms, "float32")
         return sums.rounded(problem.convolution.dtype).rms
 
-    def weight_bytes(self, site: Site) -> int:
+    def weight_bytes(self, placed: PlacedLayer) -> int:
         """Return the bytes of the model's weights."""
-        return site.layer.weights.weight.nbytes
+        return placed.layer.weights.weight.nbytes
 
 
-def _linear(site: Site, weight: Tensor) -> Runner:
-    layer, x, out = site.layer, site.x, site.out
+def _linear(placed: PlacedLayer, weight: Tensor) -> Runner:
+    layer, x, out = placed.layer, placed.x, placed.out
     transposed, bias = weight.t(), layer.weights.bias
     find = x if not isinstance(x, Tensor) else lambda: x
-    residual = site.residual
+    residual = placed.residual
     if residual is not None:  # which may lie where the results do
         return lambda: out.copy_(layer.apply(find(), residual, weight))
     if bias is None:

@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.chosen_step import Choice
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.raced_step import NATIVE, PYTORCH, RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
@@ -70,11 +70,11 @@ class Attention(Operation):
         words = ["causal"] * self.causal + words_of(val(node).dtype)
         return Choice(RacedProblem.of("attention", ", ".join([*shapes, *words])))
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step; operands are looked up at each call."""
         given = [val(one) for one in node.args]
         shapes = [one.shape for one in given]
-        finders, out = [place.finder(one) for one in node.args], place.out
+        finders, out = [placed.finder(one) for one in node.args], placed.out
         planned, at = self._planner(shapes, out.transpose(1, 2)), out.data_ptr()
 
         def native() -> None:
@@ -104,10 +104,10 @@ class Attention(Operation):
             out.copy_(computed(out.dtype))
 
         step = RacedStep(
-            *(place.own_choice, pytorch, native, lambda: computed(torch.float64), out),
+            *(placed.own_choice, pytorch, native, lambda: computed(torch.float64), out),
             eager=self._eager(node),
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def _eager(self, node: Node) -> Callable[[], str | None]:
         """Return a function that tells what eager calls of the same attention have chosen."""

@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operands import as_planned
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.steps.chosen_step import Choice
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.core_call import CoreCall, core_call, planned_strides
@@ -63,34 +63,34 @@ class ByRow(Operation):
         found = self._found(node)
         return None if found is None else Choice(RowProblem(found.operation, found.problem))
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step; operands are looked up at each call."""
         found, core = self._found(node), core_call(node)
         assert core is not None
-        slots, slot, dead = place.slots, place.slot, place.dead
+        slots, slot, dead = placed.slots, placed.slot, placed.dead
         results: tuple[Tensor, ...] = ()
         put: Callable[[Tensor], object] = partial(slots.__setitem__, slot)
         written = None
         if self.lies_in_arena:
-            written, put = _written(core, place), place.out.copy_
+            written, put = _written(core, placed), placed.out.copy_
             others = (torch.empty(one.shape, dtype=one.dtype) for one in core.results[1:])
-            results = place.out, *others
+            results = placed.out, *others
 
         def done() -> None:
             for one in dead:
                 slots[one] = None
 
-        if found is None or place.choice is None:
-            by_pytorch = written or _run_and_put(core, place, put)
+        if found is None or placed.choice is None:
+            by_pytorch = written or _run_and_put(core, placed, put)
 
             def run() -> None:
                 by_pytorch()
                 done()
 
-            return place.step(str(core.target), run)
-        finders = [_finder(one, place) for one in found.operands]
+            return placed.step(str(core.target), run)
+        finders = [_finder(one, placed) for one in found.operands]
         step = RowStep(
-            place.choice,
+            placed.choice,
             row_selector(found.operation),
             lambda: [find() for find in finders],
             results,
@@ -98,7 +98,7 @@ class ByRow(Operation):
             written,
             done,
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if the node runs another operator, or yields something else."""
@@ -171,11 +171,11 @@ def described(node: Node) -> Tensor:
     return torch.empty_strided(value.shape, planned_strides(node), dtype=value.dtype)
 
 
-def _finder(argument: Any, place: Place) -> Callable[[], Any]:
+def _finder(argument: Any, placed: PlacedNode) -> Callable[[], Any]:
     """Return a function that looks up an argument, which lies in memory as planned."""
     if not isinstance(argument, Node):
         return lambda: argument
-    find, planned, strides = place.finder(argument), val(argument), planned_strides(argument)
+    find, planned, strides = placed.finder(argument), val(argument), planned_strides(argument)
 
     def found() -> Any:
         return with_strides(as_planned(find(), planned, "an operand"), strides)
@@ -183,7 +183,7 @@ def _finder(argument: Any, place: Place) -> Callable[[], Any]:
     return found
 
 
-def _written(core: CoreCall, place: Place) -> Callable[[], object] | None:
+def _written(core: CoreCall, placed: PlacedNode) -> Callable[[], object] | None:
     """Return a function that runs an operator and writes the result into the arena.
 
     None if the operator has no form that writes to a given place. Such results are copied.
@@ -193,15 +193,15 @@ def _written(core: CoreCall, place: Place) -> Callable[[], object] | None:
         return None
     if torch.Tag.generated in packet.out.tags or len(core.results) > 1:
         return None
-    call, out = _called(packet.out, core, place), place.out
+    call, out = _called(packet.out, core, placed), placed.out
     return lambda: call(out=out)
 
 
 def _run_and_put(
-    core: CoreCall, place: Place, put: Callable[[Tensor], object]
+    core: CoreCall, placed: PlacedNode, put: Callable[[Tensor], object]
 ) -> Callable[[], object]:
     """Return a function that runs an operator, and hands on its first result."""
-    call = _called(core.target, core, place)
+    call = _called(core.target, core, placed)
 
     def run() -> None:
         found = call()
@@ -210,9 +210,9 @@ def _run_and_put(
     return run
 
 
-def _called(target: Any, core: CoreCall, place: Place) -> Callable[..., Any]:
+def _called(target: Any, core: CoreCall, placed: PlacedNode) -> Callable[..., Any]:
     """Return a function that calls an operator with the arguments of a core call."""
-    finders = [_finder(one, place) for one in core.arguments]
+    finders = [_finder(one, placed) for one in core.arguments]
     named = [one.name for one in core.target._schema.arguments if one.kwarg_only]
     count = len(finders) - len(named)
 

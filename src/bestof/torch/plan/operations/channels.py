@@ -14,7 +14,7 @@ from torch.fx import Node
 from bestof.kernels import transpose
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 
 
@@ -25,9 +25,9 @@ class ToChannelsLast(Operation):
     name: ClassVar[str] = "rows"
     yields_rows: ClassVar[bool] = True
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step, which looks up the value at each call."""
-        slots, source, into = place.slots, place.slot_of(node.args[0]), place.out
+        slots, source, into = placed.slots, placed.slot_of(node.args[0]), placed.out
         to = into.permute(0, 2, 3, 1) if into.dtype is torch.float32 else None
 
         def run() -> None:
@@ -37,7 +37,7 @@ class ToChannelsLast(Operation):
             else:  # 3 channels @224: 25 us; PyTorch takes 160
                 transpose(given.detach(), (0, 2, 3, 1), out=to)
 
-        return place.step("to channels last", run)
+        return placed.step("to channels last", run)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
@@ -52,8 +52,8 @@ class ToChannelsFirst(Operation):
     name: ClassVar[str] = "columns"
     reads_rows: ClassVar[bool] = True
 
-    def bind(self, node: Node, place: Place) -> Step:
-        return place.step("to channels first", _turned(place.tensor(node.args[0]), place.out))
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
+        return placed.step("to channels first", _turned(placed.tensor(node.args[0]), placed.out))
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Node
 
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.frozen_weights import Norm
 from bestof.torch.plan.layers.layer import Layer
@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, only_user, pair, shape_of
 
@@ -82,20 +82,20 @@ class Convolution(FusedLayer):
             return None
         return tuple(self._product_shape(node))
 
-    def bind(self, node: Node, place: Place) -> Step:
-        """Return the step: a layer at its site."""
-        x, *residual = map(place.tensor, node.args)
-        unpooled = place.out if place.workspace is None else place.workspace
-        site = Site(
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
+        """Return the step: a placed layer."""
+        x, *residual = map(placed.tensor, node.args)
+        unpooled = placed.out if placed.workspace is None else placed.workspace
+        layer = PlacedLayer(
             self.layer,
-            place.layer_choice.problem,
+            placed.layer_choice.problem,
             x,
-            place.out,
+            placed.out,
             residual[0] if residual else None,
             unpooled,
         )
-        step = ConvolutionStep(site, place.layer_choice)
-        return place.step(str(step.problem), step.run, step)
+        step = ConvolutionStep(layer, placed.layer_choice)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.operations.checks import expect, is_alike, val
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED
 
@@ -20,10 +20,10 @@ class Dense(Operation):
 
     name: ClassVar[str] = "dense"
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step, which looks up the value at each call."""
-        slots, source, into = place.slots, place.slot_of(node.args[0]), place.out
-        return place.step("copy", lambda: into.copy_(slots[source]))
+        slots, source, into = placed.slots, placed.slot_of(node.args[0]), placed.out
+        return placed.step("copy", lambda: into.copy_(slots[source]))
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes or types disagree."""

@@ -15,7 +15,7 @@ from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.convolution import is_residual
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import only_user, other_argument, shape_of
 
@@ -56,7 +56,7 @@ class Excitation(Operation):
             changed = replace(self, last=found[0], last_slope=found[1])
             rewriter.absorb(node, user, changed, *node.args)
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step. The model's parameters may move, so each call asks where they lie."""
         n, channels, height, width = shape_of(node)
         plan = ExcitationPlan(
@@ -66,15 +66,15 @@ class Excitation(Operation):
             inner=(self.inner, self.inner_slope),
             last=(self.last, self.last_slope),
         )
-        x, out = place.tensor(node.args[0]).data_ptr(), place.out.data_ptr()
-        parameters = [one and place.tensor(one) for one in node.args[1:5]]
-        residual = place.tensor(node.args[5]).data_ptr() if len(node.args) > 5 else 0
+        x, out = placed.tensor(node.args[0]).data_ptr(), placed.out.data_ptr()
+        parameters = [one and placed.tensor(one) for one in node.args[1:5]]
+        residual = placed.tensor(node.args[5]).data_ptr() if len(node.args) > 5 else 0
 
         def run() -> None:
             addresses = [one.data_ptr() if isinstance(one, Tensor) else 0 for one in parameters]
             plan.run((x, *addresses, residual), out)
 
-        return place.step("squeeze and excitation", run)
+        return placed.step("squeeze and excitation", run)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

@@ -19,7 +19,7 @@ from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.block_step import BlockChoice, BlockStep
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import only_user, shape_of
 
@@ -49,22 +49,22 @@ class InvertedResidual(Operation):
         """Return memory for what the layers make one after the other: (1, 1, 1, floats)."""
         return 1, 1, 1, sum(map(_floats, self._between(node)))
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: a block at its place in memory."""
-        assert isinstance(place.choice, BlockChoice)
-        assert place.workspace is not None
-        x, *residual = map(place.tensor, node.args)
+        assert isinstance(placed.choice, BlockChoice)
+        assert placed.workspace is not None
+        x, *residual = map(placed.tensor, node.args)
         between: list[Tensor] = []
-        memory = place.workspace.view(-1)
+        memory = placed.workspace.view(-1)
         for shape in self._between(node):
             n, c, h, w = shape
             between.append(memory[: prod(shape)].view(n, h, w, c).permute(0, 3, 1, 2))
             memory = memory[_floats(shape) :]
         step = BlockStep(
-            *(self.block, place.choice, x, place.out),
+            *(self.block, placed.choice, x, placed.out),
             *(residual[0] if residual else None, between),
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

@@ -11,7 +11,7 @@ from torch.fx import Node
 from bestof.kernels import ChannelPlan
 from bestof.torch.plan.operations.checks import expect, is_rows, val
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import shape_of
 
@@ -32,7 +32,7 @@ class JoinedChannels(Operation):
     groups: int = 1
     start: int = 0
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: the kernel is given addresses, which stay where they are."""
         n, count, height, width = shape_of(node)
         plan = ChannelPlan(
@@ -43,8 +43,8 @@ class JoinedChannels(Operation):
             count=count,
             dtype=str(val(node).dtype).removeprefix("torch."),
         )
-        sources = [place.tensor(one).data_ptr() for one in node.args]
-        return place.step("channels", partial(plan.run, sources, place.out.data_ptr()))
+        sources = [placed.tensor(one).data_ptr() for one in node.args]
+        return placed.step("channels", partial(plan.run, sources, placed.out.data_ptr()))
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

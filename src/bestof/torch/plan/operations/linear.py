@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.layers.frozen_weights import Norm
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.pixel_linear import turned
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
@@ -68,15 +68,15 @@ class Linear(FusedLayer):
         *rows, features = shape_of(node.args[0])
         return prod(rows), features
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step; an input outside of the arena is looked up at each call."""
         outer, inner = self.layer.weights.weight.shape
-        out = place.out.view(-1, outer)
+        out = placed.out.view(-1, outer)
         x: Tensor | Callable[[], Tensor]
-        if place.is_contiguous(node.args[0]):
-            x = place.tensor(node.args[0]).view(-1, inner)
+        if placed.is_contiguous(node.args[0]):
+            x = placed.tensor(node.args[0]).view(-1, inner)
         else:
-            find = place.finder(node.args[0])
+            find = placed.finder(node.args[0])
 
             def contiguous() -> Tensor:
                 value: Tensor = find()
@@ -85,11 +85,11 @@ class Linear(FusedLayer):
                 )
 
             x = contiguous
-        rest = place.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
+        rest = placed.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
         residual, gate = (None, rest) if self.layer.gated else (rest, None)
-        site = Site(self.layer, place.layer_choice.problem, x, out, residual, out, gate)
-        step = ConvolutionStep(site, place.layer_choice)
-        return place.step(str(step.problem), step.run, step)
+        layer = PlacedLayer(self.layer, placed.layer_choice.problem, x, out, residual, out, gate)
+        step = ConvolutionStep(layer, placed.layer_choice)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

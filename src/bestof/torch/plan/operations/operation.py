@@ -13,7 +13,7 @@ from bestof.accuracy import Accuracy
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.chosen_step import Choice
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 
 
@@ -66,7 +66,7 @@ class Operation(ABC):
         return None
 
     @abstractmethod
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step of a node, bound to memory."""
 
     @abstractmethod

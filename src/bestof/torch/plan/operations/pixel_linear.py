@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch.fx import Node
 
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.channels import ToChannelsLast
 from bestof.torch.plan.operations.checks import (
@@ -23,7 +23,7 @@ from bestof.torch.plan.operations.checks import (
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import argument, is_plain, only_user, shape_of
 
@@ -47,18 +47,19 @@ class PixelLinear(FusedLayer):
         *pixels, features = shape_of(node.args[0])
         return prod(pixels), features
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: a linear layer whose rows are the pixels."""
         outer, inner = self.layer.weights.weight.shape
         out, residual = (
             one.permute(0, 2, 3, 1).view(-1, outer)
-            for one in (place.out, place.tensor(node.args[1]))
+            for one in (placed.out, placed.tensor(node.args[1]))
         )
-        x = place.tensor(node.args[0]).view(-1, inner)
+        x = placed.tensor(node.args[0]).view(-1, inner)
         step = ConvolutionStep(
-            Site(self.layer, place.layer_choice.problem, x, out, residual, out), place.layer_choice
+            PlacedLayer(self.layer, placed.layer_choice.problem, x, out, residual, out),
+            placed.layer_choice,
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

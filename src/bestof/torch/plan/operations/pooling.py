@@ -16,7 +16,7 @@ from bestof.torch.plan.layers.window import Window, pooling_runner
 from bestof.torch.plan.operations.checks import expect, expect_pair, is_rows, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.operations.rewriter import Rewriter
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, pair, shape_of
 
@@ -47,9 +47,9 @@ class Pooling(Operation):
             aten.mean.dim: _recognise_mean,
         }
 
-    def bind(self, node: Node, place: Place) -> Step:
-        x = place.tensor(node.args[0])
-        return place.step(str(self.window), pooling_runner(self.window, x, place.out))
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
+        x = placed.tensor(node.args[0])
+        return placed.step(str(self.window), pooling_runner(self.window, x, placed.out))
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.chosen_step import Choice
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import (
@@ -59,12 +59,12 @@ class Rotary(Operation):
         shape, dtype = shape_of(node), name_of(val(node).dtype)
         return Choice(RowProblem(_rows(), RotaryProblem(shape, torch.get_num_threads(), dtype)))
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step; operands are looked up at each call.
 
         The kernel is made for the strides that they have at the first call.
         """
-        finders = [(place.finder(one), val(one)) for one in node.args]
+        finders = [(placed.finder(one), val(one)) for one in node.args]
         met: list[tuple[int, ...]] = []
 
         def operands() -> list[Tensor]:
@@ -74,9 +74,9 @@ class Rotary(Operation):
                 met.extend(one.stride() for one in found)
             return [with_strides(one, strides) for one, strides in zip(found, met, strict=True)]
 
-        out = place.out
+        out = placed.out
         step = RowStep(
-            place.own_choice,
+            placed.own_choice,
             row_selector(_rows()),
             operands,
             (out,),
@@ -84,7 +84,7 @@ class Rotary(Operation):
             None,
             lambda: None,
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""

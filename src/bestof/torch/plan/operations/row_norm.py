@@ -20,7 +20,7 @@ from bestof.torch.plan.operations.operands import as_planned
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.steps.chosen_step import Choice
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.raced_step import RacedProblem, RacedStep
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, shape_of
@@ -74,11 +74,11 @@ class RowNorm(Operation):
             RacedProblem.of("layer norm" if self.centred else "rms norm", " ".join([shape, *words]))
         )
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step; an x outside of the arena is looked up at each call."""
-        out, find = place.out, place.finder(node.args[0])
+        out, find = placed.out, placed.finder(node.args[0])
         shape, size = out.shape, out.shape[-1]
-        rest = [place.tensor(one) for one in node.args[1:]]
+        rest = [placed.tensor(one) for one in node.args[1:]]
         residual = rest.pop() if self.added else None
         dtype = out.dtype
         if residual is not None and not _is_whole(residual, out):
@@ -122,9 +122,9 @@ class RowNorm(Operation):
             out.copy_(computed(dtype))
 
         step = RacedStep(
-            place.own_choice, pytorch, native, lambda: computed(torch.float64), out, residual
+            placed.own_choice, pytorch, native, lambda: computed(torch.float64), out, residual
         )
-        return place.step(str(step.problem), step.run, step)
+        return placed.step(str(step.problem), step.run, step)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree, or the options cannot be used."""

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.operations.checks import expect, is_rows, operation_of, val
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED
 
@@ -45,11 +45,11 @@ class Written(Operation):
     name: ClassVar[str] = "written"
     yields_rows: ClassVar[bool] = True
 
-    def bind(self, node: Node, place: Place) -> Step:
+    def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step, which looks up the arguments at each call."""
-        write, out, slots = _WRITING[node.target], place.out, place.slots
-        positional, named = place.arguments()
-        dead = place.dead
+        write, out, slots = _WRITING[node.target], placed.out, placed.slots
+        positional, named = placed.arguments()
+        dead = placed.dead
 
         def run() -> None:
             write(
@@ -60,7 +60,7 @@ class Written(Operation):
             for one in dead:
                 slots[one] = None
 
-        return place.step(str(write), run)
+        return placed.step(str(write), run)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if the operator has no such form, or yields another shape or type."""

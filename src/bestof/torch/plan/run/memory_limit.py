@@ -100,7 +100,7 @@ def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
 
 def _bytes(step: ConvolutionStep, name: str) -> int:
     """Return the bytes of the weights that an algorithm keeps; packs them to see."""
-    return algorithm(name).weight_bytes(step.site)
+    return algorithm(name).weight_bytes(step.placed)
 
 
 def _seconds(step: ConvolutionStep, algorithm: str) -> float:

@@ -24,7 +24,7 @@ from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.compared_step import ComparedStep
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.changed_inputs import ChangedInputs
 from bestof.torch.plan.trace.eager_run import first_line
@@ -274,9 +274,9 @@ class Program:
         return binding
 
     def _step(self, node: Node, slots: list[Any], arena: Arena) -> Step:
-        place = Place(node, self._memory, arena, slots, self.choices.get(node))
+        placed = PlacedNode(node, self._memory, arena, slots, self.choices.get(node))
         operation = operation_of(node)
-        step = torch_step(node, place) if operation is None else operation.bind(node, place)
+        step = torch_step(node, placed) if operation is None else operation.bind(node, placed)
         if isinstance(step.chosen, ComparedStep):
             step.chosen.made_up = partial(self._made_up_step, node, slots, arena)
         return step

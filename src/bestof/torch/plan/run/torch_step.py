@@ -15,7 +15,7 @@ from bestof.torch.ops.convolution.onednn import serves_operator
 from bestof.torch.ops.memory_format import in_format, layout_of
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.run.unchecked_operands import checked
-from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import argument, pair
 from bestof.torch.plan.trace.mutation import aliased_argument
@@ -33,7 +33,7 @@ _CONVOLUTIONS = frozenset(
 _GROUP_NORMS = frozenset({aten.group_norm.default, aten.native_group_norm.default})
 
 
-def torch_step(node: Node, place: Place) -> Step:
+def torch_step(node: Node, placed: PlacedNode) -> Step:
     """Return the step of a node without an operation, which calls PyTorch's operator.
 
     Some operators return a view, or the argument itself, without saying so in their schema. Then
@@ -41,12 +41,12 @@ def torch_step(node: Node, place: Place) -> Step:
     out of it.
     """
     target: Any = node.target
-    positional, named = place.arguments()
-    slots, slot, dead = place.slots, place.slot, place.dead
+    positional, named = placed.arguments()
+    slots, slot, dead = placed.slots, placed.slot, placed.dead
     known = target is operator.getitem or aliased_argument(node) is not None
-    arena = None if known else place.arena
+    arena = None if known else placed.arena
     if target is aten.as_strided.default:
-        target = _strided_within(node, place.arena)
+        target = _strided_within(node, placed.arena)
     elif _reads_channels_first(node):
         target = partial(_in_channels_first, target)
     else:
@@ -60,7 +60,7 @@ def torch_step(node: Node, place: Place) -> Step:
         for one in dead:
             slots[one] = None
 
-    return place.step(str(target), run)
+    return placed.step(str(target), run)
 
 
 def _reads_channels_first(node: Node) -> bool:

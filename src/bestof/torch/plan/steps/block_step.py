@@ -15,7 +15,7 @@ from bestof.kernels import algorithms
 from bestof.kernels.inverted_residual import POINTWISE
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.algorithms.inverted_residual import (
     PRODUCTS,
     BoundByRows,
@@ -206,7 +206,9 @@ class BlockStep(ComparedStep):
         ):
             residual = self._residual if layer is self.block.layers[-1] else None
             x, out = self._values[place : place + 2]
-            step = ConvolutionStep(Site(layer, choice.problem, x, out, residual, out), choice)
+            step = ConvolutionStep(
+                PlacedLayer(layer, choice.problem, x, out, residual, out), choice
+            )
             step.made_up = partial(_made_up, step)
             steps.append(step)
         return steps
@@ -225,14 +227,14 @@ class BlockStep(ComparedStep):
 
 def _made_up(step: ConvolutionStep) -> ConvolutionStep:
     """Return a layer like one of a block, on normal operands in memory of its own."""
-    site, generator = step.site, torch.Generator().manual_seed(0)
+    placed, generator = step.placed, torch.Generator().manual_seed(0)
 
     def normal(value: Tensor) -> Tensor:
         return torch.empty_like(value).normal_(generator=generator)
 
-    out = torch.empty_like(site.out)
-    residual = None if site.residual is None else normal(site.residual)
-    own = replace(site, x=normal(site.images), out=out, residual=residual, unpooled=out)
+    out = torch.empty_like(placed.out)
+    residual = None if placed.residual is None else normal(placed.residual)
+    own = replace(placed, x=normal(placed.images), out=out, residual=residual, unpooled=out)
     return ConvolutionStep(own, step.choice)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer
 from bestof.torch.plan.algorithms.table import (
     PYTORCH,
     algorithm,
@@ -81,28 +81,28 @@ class LayerChoice(Choice):
 
 
 class ConvolutionStep(ComparedStep):
-    """A layer at its site, run by whichever algorithm is chosen."""
+    """A placed layer, run by whichever algorithm is chosen."""
 
     pytorch: ClassVar[str] = PYTORCH.name
 
     choice: LayerChoice
 
-    def __init__(self, site: Site, choice: LayerChoice) -> None:
-        super().__init__(choice, site.out, site.residual)
-        site.check()
-        self.site = site
+    def __init__(self, placed: PlacedLayer, choice: LayerChoice) -> None:
+        super().__init__(choice, placed.out, placed.residual)
+        placed.check()
+        self.placed = placed
         self._bound: dict[str, Bound] = {}
         self._taken: str | None = None
         self._run: Runner = self.select
 
     @property
     def layer(self) -> Layer:
-        return self.site.layer
+        return self.placed.layer
 
     @property
     def problem(self) -> FusedProblem:
         """What the algorithm is chosen for."""
-        return self.site.problem
+        return self.placed.problem
 
     @property
     def run(self) -> Runner:
@@ -156,8 +156,8 @@ class ConvolutionStep(ComparedStep):
 
     def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:
         """Compare the result of the last run with PyTorch's."""
-        residual = self.site.residual if overwritten is None else overwritten
-        return compare_layer(self.site, name, residual)
+        residual = self.placed.residual if overwritten is None else overwritten
+        return compare_layer(self.placed, name, residual)
 
     def runner(self, name: str) -> Runner:
         """Return the function that runs the layer by one algorithm.
@@ -196,22 +196,22 @@ class ConvolutionStep(ComparedStep):
             if run() is not False:
                 return
             if not by_pytorch:
-                other = self._bind(PYTORCH.name) if pools else PYTORCH.bind(self.site)
+                other = self._bind(PYTORCH.name) if pools else PYTORCH.bind(self.placed)
                 by_pytorch.append(other.run)
             by_pytorch[0]()
 
         return guarded
 
     def _bind(self, name: str) -> Bound:
-        row, site = algorithm(name), self.site
-        bound = row.bind(site)
+        row, placed = algorithm(name), self.placed
+        bound = row.bind(placed)
         if row.reach != "own":
-            bound = Bound(self._guarded(bound.run, row.pools(site.problem)), bound.packed)
+            bound = Bound(self._guarded(bound.run, row.pools(placed.problem)), bound.packed)
         second: Runner
-        if site.layer.pooled and not row.pools(site.problem):
-            second = pooling_runner(MAX_2X2, site.unpooled, site.out)
-        elif site.gate is not None and not row.gates(site.problem):
-            second = partial(torch.mul, site.out, site.gate, out=site.out)
+        if placed.layer.pooled and not row.pools(placed.problem):
+            second = pooling_runner(MAX_2X2, placed.unpooled, placed.out)
+        elif placed.gate is not None and not row.gates(placed.problem):
+            second = partial(torch.mul, placed.out, placed.gate, out=placed.out)
         else:
             return bound
         first = bound.run

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
 from bestof.torch.ops.rounding import UNIT
-from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.steps.comparison import Comparison, stands_out
 from bestof.torch.plan.steps.layer_reference import (
     allowed_error,
@@ -25,32 +25,32 @@ _HIDDEN = 1e-3
 _TINY = float(torch.finfo(torch.float32).tiny)  # smaller numbers have fewer digits, or none
 
 
-def compare_layer(site: Site, name: str | None, residual: Tensor | None) -> Comparison:
+def compare_layer(placed: PlacedLayer, name: str | None, residual: Tensor | None) -> Comparison:
     """Return how the results of a layer compare with PyTorch's, some filters at a time.
 
     name: the algorithm; None if it is not known. residual: as it was before the run.
     """
-    x = site.x if isinstance(site.x, Tensor) else site.x()
-    operands = [given for given in (x, residual, site.gate) if given is not None]
+    x = placed.x if isinstance(placed.x, Tensor) else placed.x()
+    operands = [given for given in (x, residual, placed.gate) if given is not None]
     is_finite = all(isfinite(peak(given)) for given in operands)
     # NaN is rare, and may reach any image.
-    some = compared_images(site.problem, x.shape[0]) if is_finite else list(range(x.shape[0]))
+    some = compared_images(placed.problem, x.shape[0]) if is_finite else list(range(x.shape[0]))
     compared = partial(_images, some=some)
-    rounding = torch.finfo(site.layer.weights.weight.dtype).eps / 2  # of one result
-    gate = None if site.gate is None else compared(site.gate).float()
-    promise = promise_of(site.problem, name)
-    out, x = compared(site.out), compared(x)
+    rounding = torch.finfo(placed.layer.weights.weight.dtype).eps / 2  # of one result
+    gate = None if placed.gate is None else compared(placed.gate).float()
+    promise = promise_of(placed.problem, name)
+    out, x = compared(placed.out), compared(x)
     part = None if residual is None else compared(residual)
     product, plain, seen, numbers, found = Size(), Size(), Size(), Size(), Distance()
     elements = 0
-    for filters, sums, with_all, right in reference(site.layer, promise, x, part):
+    for filters, sums, with_all, right in reference(placed.layer, promise, x, part):
         product, plain = product.joined(sums), plain.joined(with_all)
         seen = seen.joined(size_of(right))
         gated = right if gate is None else right * gate[:, filters]
         numbers = numbers.joined(size_of(gated))
         elements += gated.numel()
         found = found.joined(distance(out[:, filters], gated))
-    scale = scale_of(site.layer, promise, x, product)
+    scale = scale_of(placed.layer, promise, x, product)
     allowed = allowed_error(promise, scale, plain)
     is_seen = scale > _HIDDEN * seen.rms  # else bias or residual hide the products
     if gate is not None:  # errors may be largest where the gate is
@@ -68,7 +68,7 @@ def compare_layer(site: Site, name: str | None, residual: Tensor | None) -> Comp
         max(stands_out(numbers), stands_out(size_of(x))),
         shows=is_seen and numbers.rms > 0 and numbers.many == elements,
         finite=is_finite,
-        terms=site.problem.terms,
+        terms=placed.problem.terms,
         scale=scale,
     )
 

@@ -13,7 +13,7 @@ from bestof.selection import BestOf
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.shim import Native
-from bestof.torch.ops.memory import address
+from bestof.torch.ops.native_operands import address
 from bestof.torch.ops.operation import Operation
 from bestof.torch.ops.row import Row
 from bestof.torch.plan.steps.chosen_step import Choice, ChosenStep, Runner

@@ -25,9 +25,9 @@ from bestof.selection.state.registry import search_count
 from bestof.torch.process.data_loading.breakdown import profiled
 from bestof.torch.process.data_loading.computing_threads import ComputingThreads
 from bestof.torch.process.data_loading.room import batch_bytes, private_bytes
+from bestof.torch.process.data_loading.sample_order import Gate, SampleOrder
 from bestof.torch.process.data_loading.segment import OwnSampler, sampler_name, segment
 from bestof.torch.process.data_loading.setting import Setting
-from bestof.torch.process.data_loading.tap import Gate, Tap
 from bestof.torch.process.data_loading.trial_times import TrialTimes, most_batches
 from bestof.torch.process.data_loading.tuning import Iterate, Tuning
 
@@ -37,10 +37,10 @@ forked while another thread held a lock."""
 
 
 class _ReturnedOnly(Gate):
-    """A gate that gives only what was put back into the tap."""
+    """A gate that gives only what was put back into the sample order."""
 
     def __next__(self) -> Any:
-        if not self._tap.has_returned:
+        if not self._order.has_returned:
             raise StopIteration
         return super().__next__()
 
@@ -61,7 +61,7 @@ class Epoch:
         self._seeds = torch.Generator()
         self._children: list[int] = []
         own = tuning.ask() == tuning.own
-        self._tap, self._gate = self._begin_by_itself(iterate) if own else self._begin_order()
+        self._order, self._gate = self._begin_by_itself(iterate) if own else self._begin_order()
         tuning.epochs += 1
 
     def __iter__(self) -> Epoch:
@@ -92,15 +92,15 @@ class Epoch:
         """Whether trials are going on."""
         return not self._ended and self._tuning.chosen is None
 
-    def _begin_by_itself(self, iterate: Iterate) -> tuple[Tap, Gate]:
-        """Begin the epoch with the loader's own iterator, with a tap around its sampler."""
+    def _begin_by_itself(self, iterate: Iterate) -> tuple[SampleOrder, Gate]:
+        """Begin the epoch with the loader's own iterator, in a sample order."""
         loader, tuning = self._loader, self._tuning
         name = sampler_name(loader)
         if tuning.sampler is None:
             tuning.sampler = OwnSampler(getattr(loader, name))
             loader._iterator = None  # persistent workers still use the previous sampler
         self._begin_trial(tuning.own)
-        tuning.sampler.armed, tuning.sampler.tap, tuning.sampler.gate = True, None, None
+        tuning.sampler.armed, tuning.sampler.order, tuning.sampler.gate = True, None, None
         # DataLoader forbids setting its sampler, and reads it only while it makes an iterator.
         vars(loader)[name] = tuning.sampler
         try:
@@ -108,26 +108,26 @@ class Epoch:
         finally:
             vars(loader)[name] = tuning.sampler.sampler
             tuning.sampler.armed = False
-        tap, gate = tuning.sampler.tap, tuning.sampler.gate
-        if tap is None or gate is None:
+        order, gate = tuning.sampler.order, tuning.sampler.gate
+        if order is None or gate is None:
             # The class of the loader makes its own kind of iterator, which does not use the
             # sampler.
             tuning.leave("its iterator does not use its sampler")
-            tap = Tap(iter(()))
-            gate, tap.dry = Gate(tap), True
+            order = SampleOrder(iter(()))
+            gate, order.dry = Gate(order), True
             self._times = None
         self._seeds.manual_seed(int(getattr(self._source, "_base_seed", 0)))
-        return tap, gate
+        return order, gate
 
-    def _begin_order(self) -> tuple[Tap, Gate]:
+    def _begin_order(self) -> tuple[SampleOrder, Gate]:
         """Begin the order of the epoch, with the random numbers of the loader's own iterator."""
         loader = self._loader
         indices = iter(getattr(loader, sampler_name(loader)))
         if not (loader.persistent_workers and self._tuning.own.workers and self._tuning.epochs):
             seed = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
             self._seeds.manual_seed(int(seed.item()))
-        tap = Tap(indices)
-        return tap, Gate(tap)
+        order = SampleOrder(indices)
+        return order, Gate(order)
 
     def _begin_trial(self, setting: Setting) -> None:
         left = max(1, self._tuning.bounds.steps - self._tuning.batches)
@@ -144,16 +144,16 @@ class Epoch:
         the next trial, or the rest of the epoch.
         """
         tuning, timeout = self._tuning, float(self._loader.timeout)
-        if self._tap.has_returned:
-            self._gate, self._setting, self._times = _ReturnedOnly(self._tap), tuning.own, None
+        if self._order.has_returned:
+            self._gate, self._setting, self._times = _ReturnedOnly(self._order), tuning.own, None
             self._threads.use(tuning.own.threads)
         elif tuning.wants_breakdown:
             # A segment of its own: an epoch may have no batch left behind the trial.
-            self._gate, self._setting, self._times = Gate(self._tap), tuning.without_workers, None
+            self._gate, self._setting, self._times = Gate(self._order), tuning.without_workers, None
             self._threads.use(self._setting.threads)
             tuning.profiled = self._profiling = True
         else:
-            self._gate = Gate(self._tap)
+            self._gate = Gate(self._order)
             setting = tuning.ask()
             if setting is not None:
                 self._begin_trial(setting)
@@ -231,7 +231,7 @@ class Epoch:
             self._tuning.finish(self._setting, times, self._epoch_samples(times))
             self._tuning.ask()
             self._tuning.apply(self._loader)
-        return self._tap.has_returned or not self._tap.dry
+        return self._order.has_returned or not self._order.dry
 
     def _give_up(self, error: Exception) -> None:
         """Drop the segment, and put back what it did not deliver."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from bestof.torch.process.data_loading.sample_order import Gate, SampleOrder
 from bestof.torch.process.data_loading.setting import Setting
-from bestof.torch.process.data_loading.tap import Gate, Tap
 
 
 class SegmentLoader(DataLoader[Any]):
@@ -60,15 +60,15 @@ class OwnSampler:
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
         self.armed = False
-        self.tap: Tap | None = None
+        self.order: SampleOrder | None = None
         self.gate: Gate | None = None
 
     def __iter__(self) -> Iterator[Any]:
         indices: Iterator[Any] = iter(self.sampler)
         if not self.armed:
             return indices
-        self.tap = Tap(indices)
-        self.gate = Gate(self.tap)
+        self.order = SampleOrder(indices)
+        self.gate = Gate(self.order)
         return self.gate
 
     def __len__(self) -> int:

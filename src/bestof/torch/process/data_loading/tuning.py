@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bestof.processors import processors_of_a_rank
 from bestof.torch.process.data_loading.breakdown import Breakdown
-from bestof.torch.process.data_loading.climb import Climb
 from bestof.torch.process.data_loading.decoders import FasterDecoder, faster_decoder
+from bestof.torch.process.data_loading.hill_climbing import HillClimbing
 from bestof.torch.process.data_loading.room import objection
 from bestof.torch.process.data_loading.segment import OwnSampler
 from bestof.torch.process.data_loading.setting import Setting
@@ -134,7 +134,7 @@ class Tuning:
     iterable: bool
     dataset: str
     bounds: Bounds
-    climb: Climb
+    climb: HillClimbing
     chosen: Setting | None = None
     reason: str = ""
     trials: list[LoaderTrial] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Tuning:
         # samples.
         least, most = bounds.workers or (0, share)
         most = min(most, share, 1 if iterable else share)
-        climb = Climb(own, share, most, least=min(least, most))
+        climb = HillClimbing(own, share, most, least=min(least, most))
         tuning = cls(own, iterable, type(loader.dataset).__name__, bounds, climb)
         if iterable and own.workers > 1:
             tuning.leave("another number of workers would change the order of an iterable dataset")

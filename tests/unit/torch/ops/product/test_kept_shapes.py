@@ -12,7 +12,7 @@ from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.product.onednn import SHAPES
 from bestof.torch.ops.product.problem import ProductProblem
 from bestof.torch.ops.row import Row
-from bestof.torch.ops.search import SEARCHES
+from bestof.torch.ops.search_settings import SEARCHES
 from bestof.torch.rows.unpromising import Unpromising
 
 

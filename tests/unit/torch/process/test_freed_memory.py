@@ -14,7 +14,7 @@ import torch
 import bestof.torch as integration
 from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.comparison import Finding
-from bestof.torch.process.allocator import (
+from bestof.torch.process.freed_memory import (
     LARGE_BYTES,
     hand_back_freed,
     is_set,

@@ -1,4 +1,4 @@
-"""What alternatives use beside their operands: PyTorch's own kernels, packed weights, a count."""
+"""PyTorch's own convolution, and what rows use beside it: packed weights, and a count."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.ops.convolution.refused import Refused
-from bestof.torch.ops.originals import kernels_of, keys_of
+from bestof.torch.ops.pytorch_kernel import kernels_of, keys_of
 
 OPERATORS = ("aten::convolution", "aten::convolution_backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Originals:
-    """PyTorch's kernels, which alternatives call past the dispatcher, and the packed weights.
+class PyTorchConv:
+    """PyTorch's own kernels, which rows call past the dispatcher, and the packed weights.
 
     convolution: (input, weight, bias, stride, padding, dilation, transposed, output_padding,
     groups)
@@ -25,7 +25,7 @@ class Originals:
         transposed, output_padding, groups, output_mask) -> (grad_input, grad_weight, grad_bias);
         a gradient that the mask excludes is None
     packed: None if no packed weights are kept
-    refused: counts the calls that alternatives hand on to these kernels
+    refused: counts the calls that rows hand on to these kernels
     """
 
     convolution: Callable[..., Any]
@@ -34,7 +34,7 @@ class Originals:
     refused: Refused = field(default_factory=Refused)
 
 
-def originals(key: str = "CPU") -> Originals:
+def pytorch_conv(key: str = "CPU") -> PyTorchConv:
     """Return the kernels in place at present for a dispatch key.
 
     They are PyTorch's own unless something was enabled before. Raises TorchError if PyTorch cannot
@@ -43,4 +43,4 @@ def originals(key: str = "CPU") -> Originals:
     forward, backward = (
         partial(one.call_boxed, keys_of(key)) for one in kernels_of(OPERATORS, key)
     )
-    return Originals(forward, backward)
+    return PyTorchConv(forward, backward)

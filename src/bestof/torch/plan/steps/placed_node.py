@@ -1,4 +1,4 @@
-"""The place of a node: where its step finds the arguments and puts the result."""
+"""A node of a program at its place in memory: where its arguments and its result lie."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.strides import reads_strides, with_strides
 
 
-class Place:
+class PlacedNode:
     """A node in a binding of its program.
 
     Values that lie in the arena, and parameters, are known when a program is bound: `tensor`

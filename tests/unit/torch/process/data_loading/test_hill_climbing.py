@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestof.torch.process.data_loading.climb import GAIN, Climb
+from bestof.torch.process.data_loading.hill_climbing import GAIN, HillClimbing
 from bestof.torch.process.data_loading.setting import Setting
 
 Cost = Callable[[Setting], float]
 
 
-def found(climb: Climb, cost: Cost) -> Setting:
+def found(climb: HillClimbing, cost: Cost) -> Setting:
     for _ in range(200):
         setting = climb.ask()
         if setting is None:
@@ -48,7 +48,7 @@ def test_the_best_of_a_model_is_found_within_a_tenth(processors: int, ratio: flo
     # number of workers, and numbers of workers are halved and doubled.
     cost = model(ratio, 1.0, processors)
     own = Setting(0, None, processors)
-    climb = Climb(own, processors, processors)
+    climb = HillClimbing(own, processors, processors)
     best = found(climb, cost)
     assert cost(best) <= 1.1 * min(map(cost, all_settings(processors, processors)))
     # Two numbers of threads for each doubling, for two middles of each halving, and the prefetch
@@ -59,7 +59,7 @@ def test_the_best_of_a_model_is_found_within_a_tenth(processors: int, ratio: flo
 
 def test_no_workers_win_where_handing_over_costs_more_than_it_hides() -> None:
     own = Setting(4, 2, 4)
-    assert found(Climb(own, 4, 4), model(0.01, 1.0, 4, handing_over=1.0)).workers == 0
+    assert found(HillClimbing(own, 4, 4), model(0.01, 1.0, 4, handing_over=1.0)).workers == 0
 
 
 @given(st.data())
@@ -74,7 +74,7 @@ def test_the_result_is_never_worse_than_the_own_setting(data: st.DataObject) -> 
             costs[setting] = data.draw(st.floats(0.1, 10.0) | st.just(float("inf")))
         return costs[setting]
 
-    climb = Climb(own, processors, processors)
+    climb = HillClimbing(own, processors, processors)
     best = found(climb, cost)
     assert best == own or costs[best] < GAIN * costs[own]
     assert all(s.workers <= max(processors, own.workers) and s.threads >= 1 for s in costs)
@@ -83,7 +83,7 @@ def test_the_result_is_never_worse_than_the_own_setting(data: st.DataObject) -> 
 def test_noise_below_the_threshold_moves_nothing() -> None:
     own = Setting(2, 2, 2)
     noise = iter([1.0, *[0.99, 1.01, 0.98] * 50])
-    assert found(Climb(own, 4, 4), lambda _: next(noise)) == own
+    assert found(HillClimbing(own, 4, 4), lambda _: next(noise)) == own
 
 
 def test_a_close_winner_is_measured_again() -> None:
@@ -95,13 +95,13 @@ def test_a_close_winner_is_measured_again() -> None:
         told.append(setting)
         return 1.5 if len(told) == 1 else 1.0
 
-    assert found(Climb(own, 2, 2), cost) == own
+    assert found(HillClimbing(own, 2, 2), cost) == own
     assert told.count(own) == 2
 
 
 def test_a_search_that_is_stopped_takes_the_best_so_far() -> None:
     own, one = Setting(0, None, 2), Setting(1, 2, 2)
-    climb = Climb(own, 4, 4)
+    climb = HillClimbing(own, 4, 4)
     climb.tell(1.0)
     assert climb.ask() == one
     climb.tell(0.5)
@@ -112,7 +112,7 @@ def test_a_search_that_is_stopped_takes_the_best_so_far() -> None:
 
 def test_a_search_is_replayed_from_its_times() -> None:
     def told(times: list[float]) -> list[Setting]:
-        climb, asked = Climb(Setting(0, None, 4), 8, 8), []
+        climb, asked = HillClimbing(Setting(0, None, 4), 8, 8), []
         for time in times:
             setting = climb.ask()
             if setting is None:
@@ -127,7 +127,7 @@ def test_a_search_is_replayed_from_its_times() -> None:
 
 def test_bounds_hold() -> None:
     asked = []
-    climb = Climb(Setting(0, None, 8), 8, 4, least=2)
+    climb = HillClimbing(Setting(0, None, 8), 8, 4, least=2)
     while (setting := climb.ask()) is not None:
         asked.append(setting)
         climb.tell(1.0 / (1 + setting.workers))
@@ -138,7 +138,7 @@ def test_bounds_hold() -> None:
 @pytest.mark.parametrize("own", [8, 63, 64])
 def test_only_the_own_setting_may_have_more_workers_than_are_allowed(own: int) -> None:
     asked = []
-    climb = Climb(Setting(own, 2, 2), 2, 2)
+    climb = HillClimbing(Setting(own, 2, 2), 2, 2)
     while (setting := climb.ask()) is not None:
         asked.append(setting)
         climb.tell(1.0 / (1 + setting.workers))  # the more, the faster

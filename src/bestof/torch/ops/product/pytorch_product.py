@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.ops.originals import KEYS
+from bestof.torch.ops.pytorch_kernel import KEYS
 
 # In the order of native/torch/entries.cpp.
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 
 
-class Originals:
+class PyTorchProduct:
     """The kernels of products that were in place when this was made.
 
     kernels: objects of torch.library.get_kernel, in the order of PRODUCTS; by default, what is in

@@ -10,7 +10,7 @@ import torch
 
 from bestof.errors import TorchError
 
-Original: TypeAlias = Callable[..., Any]
+Kernel: TypeAlias = Callable[..., Any]
 """PyTorch's own kernel of an operator, called with the operator's arguments by position."""
 
 
@@ -36,7 +36,7 @@ def keys_of(key: str) -> Any:
 KEYS = keys_of("CPU")
 
 
-def original_of(operator: str, kernel: Any) -> Original:
+def original_of(operator: str, kernel: Any) -> Kernel:
     """Return a kernel of the CPU as a function of positional arguments."""
     call = partial(kernel.call_boxed, KEYS)
     places = [one.name for one in schema_of(operator).arguments if not one.kwarg_only]

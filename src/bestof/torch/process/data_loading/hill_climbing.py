@@ -27,7 +27,7 @@ PREFETCH = 2
 Search = Generator[Setting, float, Setting]
 
 
-class Climb:
+class HillClimbing:
     """The search over settings. Call `ask` and `tell` in turn until `ask` returns None.
 
     own: the setting that the loader had; it is tried first.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Tap:
+class SampleOrder:
     """The batches of indices of one epoch, in order. `dry` is true once the sampler has ended."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
@@ -44,8 +44,8 @@ class Tap:
 class Gate:
     """The indices of one trial: an iterator that DataLoader uses as its sampler."""
 
-    def __init__(self, tap: Tap) -> None:
-        self._tap = tap
+    def __init__(self, order: SampleOrder) -> None:
+        self._order = order
         self.drawn: deque[Any] = deque()  # drawn, but not delivered yet
         self.closed = False
         self._last = False
@@ -58,7 +58,7 @@ class Gate:
             if not self._last:
                 raise StopIteration
             self._last = False
-        indices = self._tap.draw()
+        indices = self._order.draw()
         self.drawn.append(indices)
         return indices
 
@@ -74,7 +74,7 @@ class Gate:
         return self.drawn.popleft() if self.drawn else None
 
     def give_back(self) -> None:
-        """Close, and put what was not delivered back into the tap."""
+        """Close, and put what was not delivered back into the order."""
         self.closed = True
-        self._tap.put_back(list(self.drawn))
+        self._order.put_back(list(self.drawn))
         self.drawn.clear()
