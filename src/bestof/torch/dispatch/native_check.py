@@ -18,13 +18,15 @@ from bestof.errors import KernelError
 from bestof.selection.notice import warn
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.state.registry import Defaults
+from bestof.torch.ops.distance import pieces
 
 Operands: TypeAlias = tuple[Any, ...]
 """The operands of a call: tensors, None, and others that are handed on."""
 
 _LIMIT = 65536
-# Operands whose storage would take so many times their elements are not copied.
-_SPARSE = 8
+# Operands whose storage would take so many times their elements are not copied, nor are those of
+# more bytes: memory may be short.
+_SPARSE, _LARGE = 8, 64 * 2**20
 
 
 class NativeChecks:
@@ -93,6 +95,7 @@ def agree(
         expected, apart = by_python(*operands), tolerance(*operands)
         if not _is_close(first, expected, apart):
             return False
+        del first  # before the copies
         elsewhere = tuple(
             _moved(x, 2 * place + 1) if isinstance(x, Tensor) and place not in fixed else x
             for place, x in enumerate(operands)
@@ -110,6 +113,10 @@ def _is_close(got: Any, expected: Any, tolerance: Tensor) -> bool:
         return all(_is_close(one, other, tolerance) for one, other in pairs)
     if got.shape != expected.shape or got.stride() != expected.stride():
         return False
+    return all(_are_near(*parts) for parts in pieces(got, expected, tolerance.expand_as(got)))
+
+
+def _are_near(got: Tensor, expected: Tensor, tolerance: Tensor) -> bool:
     near = ((got - expected).abs() <= tolerance) & tolerance.isfinite()
     return bool((near | (got == expected) | (got.isnan() & expected.isnan())).all())
 
@@ -121,7 +128,7 @@ def _moved(tensor: Tensor, by: int) -> Tensor:
     """
     axes = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((extent - 1) * stride for extent, stride in axes)
-    if span > _SPARSE * tensor.numel():
+    if span > _SPARSE * tensor.numel() or tensor.nbytes > _LARGE:
         return tensor
     storage = torch.full((span + 2 * by,), torch.nan, dtype=tensor.dtype, device="cpu")
     return storage.as_strided(tensor.shape, tensor.stride(), by).copy_(tensor)

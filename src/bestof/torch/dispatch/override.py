@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ from bestof.torch.ops.operation import Call, Operands, Operation
 from bestof.torch.ops.pytorch_kernel import by_position
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_selector import row_selector
+
+_KEPT = 4096  # kernels in C++ of one operation
 
 
 class Override(Replacement):
@@ -53,6 +55,7 @@ class Override(Replacement):
         """Called after every decision, for what else remembers decisions."""
         self.decided_above: Callable[[Iterable[Any]], Collection[Any]] = lambda _problems: ()
         """Returns the problems of which PyTorch's own kernel computes more than this operation."""
+        self._natives: dict[Hashable, Native] = {}
         self._native_checks = NativeChecks(operation.name.replace("_", " "), self._look_up_again)
         self.calls = self._selection.calls
         self.selector = self._selection.selector
@@ -161,13 +164,24 @@ class Override(Replacement):
         return self.original(*arguments)
 
     def _compiled(self, row: Row[Any], problem: Any, operands: Operands) -> Native | None:
-        """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
-        try:
-            native = None if row.compiled is None else row.compiled(problem, *operands)
-        except (KernelError, MemoryError):  # memory is short
+        """Return the kernel that may answer calls like this one; None if Python or PyTorch does.
+
+        Calls that look alike have one kernel. The shim keeps each one that it was ever given.
+        """
+        if row.compiled is None or self.shim is None:
             return None
-        if native is None or self.shim is None:
-            return None
+        key = _key_of(row, problem, operands)
+        native = self._natives.get(key)
+        if native is None:
+            try:
+                native = row.compiled(problem, *operands)
+            except (KernelError, MemoryError):  # memory is short
+                return None
+            if native is None:
+                return None
+            if len(self._natives) >= _KEPT:
+                self._natives.clear()
+            self._natives[key] = native
         return native if self.passes(self.shim, row, native, problem, operands) else None
 
     def passes(
@@ -179,7 +193,7 @@ class Override(Replacement):
         """
         tensors = len(operands) - self.operation.others
         return self._native_checks.passes(
-            (row.name, problem, tuple(map(_look_of, operands)), isa()),
+            _key_of(row, problem, operands),
             row.name,
             problem,
             lambda: agree(
@@ -200,8 +214,9 @@ def _are_plain(arguments: tuple[Any, ...]) -> bool:
     return all(type(one) in PLAIN for one in arguments if isinstance(one, Tensor))
 
 
-def _look_of(operand: Any) -> Any:
-    """Return what a kernel in C++ reads an operand by."""
-    if isinstance(operand, Tensor):
-        return operand.shape, operand.stride(), operand.dtype
-    return operand
+def _key_of(row: Row[Any], problem: Any, operands: Operands) -> Hashable:
+    """Return what a kernel in C++ is made for."""
+    looks = (
+        (one.shape, one.stride(), one.dtype) if isinstance(one, Tensor) else one for one in operands
+    )
+    return row.name, problem, tuple(looks), isa()

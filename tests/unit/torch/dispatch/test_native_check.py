@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -19,8 +20,10 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.policies.policy import Search
 from bestof.selection.state.live_checks import LiveChecks
 from bestof.selection.state.registry import Defaults
+from bestof.torch.dispatch import native_check
 from bestof.torch.dispatch.native_check import NativeChecks, agree
 from bestof.torch.dispatch.overrides import convolution_override, operation_override
+from bestof.torch.ops import distance
 from bestof.torch.ops.convolution import native as convolutions
 from bestof.torch.ops.product import native as products
 from bestof.torch.ops.product.product import Product
@@ -62,7 +65,7 @@ _kept: list[CCalls] = []  # kernels may be called as long as the process lasts
 
 
 @pytest.fixture(params=FAULTS)
-def wrong(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def wrong(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The C++ kernels read x, or A, one element too late."""
     right, move = CCalls.from_address(c_calls()), FAULTS[request.param]
 
@@ -83,9 +86,7 @@ def wrong(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         table = running(place)
         monkeypatch.setattr(module, "c_calls", lambda table=table: ctypes.addressof(table))
     monkeypatch.setattr(Product, "least", 1)
-    products._kernel.cache_clear()
-    yield request.param
-    products._kernel.cache_clear()
+    return str(request.param)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -221,6 +222,49 @@ def test_what_is_not_a_number_or_lies_otherwise_does_not_agree() -> None:
     assert agree(lambda _: ones + 1, lambda _: ones, (ones,), lambda _: nan) is False
 
 
+def test_a_wrong_element_of_any_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distance, "PIECE", 16)
+    right, apart = random(7, 40), torch.full((7, 1), 1e-3)
+
+    def agrees(got: Tensor) -> bool | None:
+        return agree(lambda _: got, lambda _: right, (right,), lambda _: apart)
+
+    assert agrees(right)
+    for at in (0, 100, 279):
+        wrong = right.clone()
+        wrong.flatten()[at] += 1.0
+        assert agrees(wrong) is False
+
+
+def test_no_result_is_kept_while_copies_are_computed() -> None:
+    made: list[ref[Tensor]] = []
+
+    def doubled(x: Tensor) -> Tensor:
+        assert [one for one in made if one() is not None] == []
+        result = 2 * x
+        made.append(ref(result))
+        return result
+
+    assert agree(doubled, lambda x: 2 * x, (random(64),), lambda _: torch.zeros(()))
+    assert len(made) == 2
+
+
+def test_large_operands_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = random(8), random(64)
+    monkeypatch.setattr(native_check, "_LARGE", small.nbytes)
+    read: list[tuple[int, int]] = []
+
+    def total(*given: Tensor) -> Tensor:
+        read.append((given[0].data_ptr(), given[1].data_ptr()))
+        return given[0].sum() + given[1].sum()
+
+    assert agree(
+        total, lambda *given: total(*given), (small, large), lambda *_: torch.full((), 1e-3)
+    )
+    assert {first for first, _ in read} > {small.data_ptr()}
+    assert {second for _, second in read} == {large.data_ptr()}
+
+
 def test_a_kernel_that_goes_wrong_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right, is_wrong = CCalls.from_address(c_calls()), False
 
@@ -236,7 +280,6 @@ def test_a_kernel_that_goes_wrong_later_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Defaults, "live_checks", LiveChecks(lambda: seconds))
     monkeypatch.setattr(products, "c_calls", lambda: ctypes.addressof(table))
     monkeypatch.setattr(Product, "least", 1)
-    products._kernel.cache_clear()
     a, b = random(30, 44), random(44, 40, seed=1)
     expected = (a.double() @ b.double()).float()
     use_policy(Order())
@@ -253,4 +296,3 @@ def test_a_kernel_that_goes_wrong_later_is_found(monkeypatch: pytest.MonkeyPatch
     with pytest.warns(BestofWarning, match="the C\\+\\+ kernel of 'native blocked' does not give"):
         run_a_minute()
     assert call_all(lambda: torch.mm(a, b), expected, 200) == []
-    products._kernel.cache_clear()

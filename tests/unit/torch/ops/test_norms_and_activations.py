@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.selection import use_policy
+from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.dispatch.override import Override
 from bestof.torch.dispatch.overrides import operation_override, operation_overrides
 from bestof.torch.ops.operation import Call
@@ -180,6 +181,29 @@ def test_inference(name: str, state: Any) -> None:
         got = case.run(*given)
         assert got.is_inference() == expected.is_inference()
         hold(got, expected)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["layer norm", "group norm", "rows", "gelu", "silu"])
+def test_calls_that_look_alike_have_one_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shim keeps each kernel that it was ever given: a call may still use it."""
+    met: list[tuple[str, Any]] = []
+    passes = Override.passes
+
+    def noted(of: Override, shim: Any, row: Any, native: Any, *call: Any) -> bool:
+        met.append((of.operation.name, native))
+        return passes(of, shim, row, native, *call)
+
+    monkeypatch.setattr(Override, "passes", noted)
+    case = CASES[name]
+    given = operands(case)
+    use_policy("fixed:native")
+    integration.enable()
+    for _ in range(4 * ASKED_EVERY):
+        gradients(case, given, [True] * len(given))
+    operations = {operation for operation, _ in met}
+    assert len(met) > 2 * len(operations)
+    assert len({id(native) for _, native in met}) == len(operations)
 
 
 @pytest.mark.usefixtures("small")

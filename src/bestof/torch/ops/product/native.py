@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import prod
 from typing import TypeAlias
 
 import torch
@@ -183,28 +182,13 @@ def compiled(algorithm: str, *, packed: bool = False) -> Callable[..., Native | 
     def make(problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor) -> Native | None:
         if _added(bias) is not bias:
             return None
-        shapes = _shapes(problem)
-        key = lending_key(algorithm, shapes[1], b.stride()) if packed else 0
-        return _kernel(algorithm, *shapes, a.stride(), b.stride(), problem.dtype, isa(), key)
+        plan = _plan_of(algorithm, problem, a, b)
+        product = Form.of(torch.empty(plan.out_shape, dtype=a.dtype, device="meta"))
+        key = lending_key(algorithm, tuple(b.shape), b.stride()) if packed else 0
+        read = _B, key, b.numel()
+        return native_plan(plan, c_calls(), plan_address(plan), 3, [product], read)
 
     return make
-
-
-@lru_cache(maxsize=4096)
-def _kernel(
-    algorithm: str,
-    a: Strides,
-    b: Strides,
-    a_strides: Strides,
-    b_strides: Strides,
-    dtype: str,
-    used: str,
-    key: int,
-) -> Native:
-    plan = _plan(algorithm, a, b, a_strides, b_strides, dtype, used)
-    product = torch.empty(plan.out_shape, dtype=getattr(torch, dtype), device="meta")
-    packed = (_B, key, prod(b))
-    return native_plan(plan, c_calls(), plan_address(plan), 3, [Form.of(product)], packed)
 
 
 def _plan_of(algorithm: str, problem: ProductProblem, a: Tensor, b: Tensor) -> MatmulPlan:
