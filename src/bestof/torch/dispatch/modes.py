@@ -1,8 +1,8 @@
 """Hides Python kernels from PyTorch's modes, which do not see kernels in C++ either.
 
-A mode such as `torch.device("meta")` changes what `torch.empty` returns. PyTorch switches modes off
-while it runs an operator. TorchScript and the autograd engine do not: they call a kernel with the
-mode still on. So a kernel begins with
+A mode such as `torch.device("meta")` changes what `torch.empty` returns, and autocast the type of a
+product. PyTorch switches modes off while it runs an operator. TorchScript and the autograd engine
+do not: they call a kernel with the mode still on. So a kernel begins with
 
     if are_modes_on():
         return without_modes(kernel, ...)
@@ -19,13 +19,18 @@ import torch
 
 Result = TypeVar("Result")
 
-_Hidden: Any = torch._C.DisableTorchFunction  # has no annotations
+_Hidden: Any = torch._C.DisableTorchFunction  # has no annotations, as the next one
+_WithoutAutocast: Any = torch._C._DisableAutocast
+_is_mode_on = torch._C._is_torch_function_mode_enabled
+_is_autocast_on = torch._C._is_any_autocast_enabled
 
-are_modes_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
-"""Return whether a function mode is active and not switched off."""
+
+def are_modes_on() -> bool:
+    """Return whether a function mode or autocast is active and not switched off."""
+    return _is_mode_on() or _is_autocast_on()
 
 
 def without_modes(kernel: Callable[..., Result], *args: Any) -> Result:
-    """Return the result of the kernel, run without the active function modes."""
-    with _Hidden():
+    """Return the result of the kernel, run without the active function modes and autocast."""
+    with _Hidden(), _WithoutAutocast():
         return kernel(*args)

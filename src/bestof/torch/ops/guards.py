@@ -4,12 +4,12 @@
 
 - Kernels below autograd, in Python and in C++ (`native/torch/guards.h`), which answer operators.
   PyTorch's dispatcher has handled most states before it calls them: a dispatch mode, a transform
-  of `torch.func`, autocast, a compiler with fake tensors, a conjugate or negative bit, a profiler.
+  of `torch.func`, a compiler with fake tensors, a conjugate or negative bit, a profiler.
   Three states reach the kernels, and they ask for those: `passes_through`.
 - Functions that autograd records as one step, which bypass the operators that these states would
   see: `is_plain_call`.
 
-A function mode reaches kernels in Python too. They hide from it: see `modes.py`.
+A function mode and autocast reach kernels in Python too. They hide from both: see `modes.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Function modes around a call change neither results nor evidence."""
+"""Function modes and autocast around a call change neither results nor evidence."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Wrong(TorchFunctionMode):
 
 
 MODES = {"meta": lambda: torch.device("meta"), "a mode of the program": Wrong}
+AROUND_GRADIENTS = {**MODES, "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16)}
 PASSES = ("as is", "native convgemm", "native winograd4", "im2row", "channels last")
 
 
@@ -58,7 +59,7 @@ def test_a_scripted_module_answers_under_a_mode(mode: str) -> None:
     assert disqualified() == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", AROUND_GRADIENTS)
 @pytest.mark.parametrize("name", PASSES)
 def test_a_backward_pass_answers_under_a_mode(mode: str, name: str) -> None:
     layer, x = nn.Conv2d(16, 32, 3, padding=1), torch.randn(2, 16, 14, 14, requires_grad=True)
@@ -67,7 +68,7 @@ def test_a_backward_pass_answers_under_a_mode(mode: str, name: str) -> None:
     use_policy(Fixed(name))
     bt.enable()
     y = layer(x)
-    with MODES[mode]():
+    with AROUND_GRADIENTS[mode]():
         gradients = torch.autograd.grad(y, (x, layer.weight), ones)
     for one, wanted in zip(gradients, expected, strict=True):
         torch.testing.assert_close(one, wanted, rtol=1e-3, atol=1e-2)
