@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
@@ -27,6 +28,10 @@ class ErrorBound:
     rms: float
     maximum: float
 
+    def plus(self, other: ErrorBound) -> ErrorBound:
+        """Return the bound of the sum of two errors."""
+        return ErrorBound(self.rms + other.rms, self.maximum + other.maximum)
+
     def scaled(self, channels: int, dtype: str) -> ErrorBound:
         """Return the bound for a dtype and for sums over so many channels.
 
@@ -41,7 +46,7 @@ class ErrorBound:
         if not is_rounded(dtype):
             return self
         unit = torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.bfloat16).eps
-        return ErrorBound(self.rms + unit * ROUNDED.rms, self.maximum + unit * ROUNDED.maximum)
+        return self.plus(ErrorBound(unit * ROUNDED.rms, unit * ROUNDED.maximum))
 
 
 ROUNDED = ErrorBound(rms=2**-8, maximum=10 * 2**-8)
@@ -52,8 +57,26 @@ BFLOAT16_INSIDE = ErrorBound(rms=sqrt(3) * 2**-8, maximum=10 * sqrt(3) * 2**-8)
 """Both operands and the result rounded to bfloat16, sums in float32: three independent errors. If
 nothing cancels, the errors of the terms add up as the terms do; the rms over many is 2^-8.5."""
 
+TF32_INSIDE = ErrorBound(rms=2**-10, maximum=10 * 2**-10)
+"""Operands of 11 bits, as of TF32: the error of one rounding, for both."""
+
 DIRECT = ErrorBound(rms=1e-6, maximum=1e-5)
 SPECTRAL = ErrorBound(rms=2e-6, maximum=2e-5)
+
+_MODES_OF_ONEDNN = "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"
+
+
+def float32_inside() -> ErrorBound:
+    """Return what PyTorch's own products of float32 may lose beside the rounding of their sums.
+
+    A program lets oneDNN round operands to bfloat16 or TF32 by
+    `torch.set_float32_matmul_precision`, by `torch.backends.mkldnn`, or by the environment.
+    """
+    found = {torch._C._get_fp32_precision_getter("mkldnn", one) for one in ("matmul", "conv")}
+    found.update(os.environ.get(one, "").lower() for one in _MODES_OF_ONEDNN)
+    if not found.isdisjoint(("bf16", "any")):
+        return BFLOAT16_INSIDE
+    return ErrorBound(0.0, 0.0) if found.isdisjoint(("tf32", "f16")) else TF32_INSIDE
 
 
 def summation_bound(terms: int, dtype: str) -> ErrorBound:

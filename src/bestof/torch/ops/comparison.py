@@ -74,10 +74,7 @@ def compare(got: Side, expected: Side, scale: Scale, exact: Callable[[], Tensor]
     numbers = size_of(theirs)
     scale = Scale(max(scale.rms, numbers.rms), max(scale.peak, numbers.peak))
     tells = scale.rms > 0 and 2 * numbers.many >= theirs.numel()
-    both = ErrorBound(
-        got.bound.rms + expected.bound.rms, got.bound.maximum + expected.bound.maximum
-    )
-    if _complaint(mine, theirs, numbers, both, scale) is None:
+    if _complaint(mine, theirs, numbers, got.bound.plus(expected.bound), scale) is None:
         return Finding(tells=tells)
     return _decided(got, expected, scale, exact())
 

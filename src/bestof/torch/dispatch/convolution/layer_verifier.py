@@ -7,11 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.ops.bound import DIRECT
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution import as_is, im2row, shared_im2row
 from bestof.torch.ops.convolution.passes import FORWARD, WEIGHT_GRADIENT
-from bestof.torch.ops.convolution.promise import promise
 from bestof.torch.ops.convolution.pytorch_conv import PyTorchConv
 from bestof.torch.ops.row import Row
 from bestof.torch.rows.row_verifier import RowVerifier
@@ -31,10 +29,7 @@ class LayerVerifier(RowVerifier):
         super().__init__("")
         self._name = name
         self._originals = originals
-        self._rows = tuple(
-            Row(name, as_is.forward, bound=promise(DIRECT, one.direction))
-            for one in (FORWARD, WEIGHT_GRADIENT)
-        )
+        self._row: Row[Any] = Row(name, as_is.forward)  # PyTorch's matrix products do the sums
 
     def trusts(self, alternative: str) -> bool:
         """Return whether a way has no kernel of its own."""
@@ -77,9 +72,9 @@ class LayerVerifier(RowVerifier):
         problem = args[0].convolution
         if stage == 0:
             call = (problem, *args[1:])
-            return FORWARD.compare(self._rows[0], self._originals, call, expected, got)
+            return FORWARD.compare(self._row, self._originals, call, expected, got)
         grad_output, input, _, layout, mask = args[1:]
         if not mask[1]:
             return Finding()
         call = (problem._replace(bias=False, grad_layout=layout), grad_output, input)
-        return WEIGHT_GRADIENT.compare(self._rows[1], self._originals, call, expected[1], got[1])
+        return WEIGHT_GRADIENT.compare(self._row, self._originals, call, expected[1], got[1])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.ops.attention.problem import AttentionProblem
-from bestof.torch.ops.bound import ErrorBound
+from bestof.torch.ops.bound import ErrorBound, float32_inside
 from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, root
 from bestof.torch.ops.distance import finite, rms
 
@@ -80,4 +80,6 @@ def _bound(terms: Terms) -> ErrorBound:
     narrow = float(torch.finfo(q.dtype).eps)
     if narrow > _EPS:
         error += _ROUNDINGS * narrow / 2
+    else:
+        error += float32_inside().rms * (1.0 + score)
     return ErrorBound(error, _SINGLE * error)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bestof.kernels import has_wide_vectors
 from bestof.selection.state.journal import Entry
 from bestof.torch.backends.device import CPU, Device
-from bestof.torch.ops.bound import ErrorBound, summation_bound
+from bestof.torch.ops.bound import TF32_INSIDE, ErrorBound, float32_inside, summation_bound
 from bestof.torch.ops.combination import LEAST, numbers_for
 from bestof.torch.ops.comparison import (
     Finding,
@@ -50,8 +50,6 @@ from bestof.torch.ops.search_settings import BY_PYTHON, BY_PYTHON_ON_DEVICE, PAT
 _WINOGRAD = frozenset(
     f"native {row.name}" for row in EAGER if (row.kernel, row.stride) == ((3, 3), 1)
 )
-# Products of TF32 have operands of 11 bits: the error of one rounding, for both operands.
-_TF32 = ErrorBound(rms=2**-10, maximum=10 * 2**-10)
 _FORMERLY = ("bestof:pass_selector.<locals>.bind.<locals>.<lambda>",)
 
 
@@ -225,7 +223,9 @@ class Conv2dPass(Operation[ConvProblem]):
         if row.bound is None and not sums_in_float32(problem.dtype):
             return Side(result, bound, own_sums(result.dtype))
         if "tf32" in problem.device:
-            bound = ErrorBound(bound.rms + _TF32.rms, bound.maximum + _TF32.maximum)
+            bound = bound.plus(TF32_INSIDE)
+        if row.bound is None and problem.dtype == "float32" and not problem.device:
+            bound = bound.plus(float32_inside())
         return Side(result, bound)
 
     def numbers(self, problem: ConvProblem, parts: int) -> Tensor | None:

@@ -13,10 +13,19 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.configuration import Configuration
 from bestof.torch.backends.shim import Shim
-from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, summation_bound
+from bestof.torch.ops.bound import BFLOAT16_INSIDE, ErrorBound, float32_inside, summation_bound
 from bestof.torch.ops.combination import LEAST, Combination, combined, numbers_for
-from bestof.torch.ops.comparison import Finding, Scale, Side, compare, energies, overflowed, root
-from bestof.torch.ops.dtypes import FLOAT32, name_of
+from bestof.torch.ops.comparison import (
+    Finding,
+    Scale,
+    Side,
+    compare,
+    energies,
+    overflowed,
+    own_sums,
+    root,
+)
+from bestof.torch.ops.dtypes import FLOAT32, SHORT, name_of
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.onednn import sums_in_float32
 from bestof.torch.ops.operation import Call, Operands, Operation
@@ -192,11 +201,12 @@ class Product(Operation[ProductProblem]):
 
     def _side(self, row: Row[ProductProblem], problem: ProductProblem, result: Tensor) -> Side:
         """Return a result with the error of its sums. PyTorch may sum in the type of the result."""
-        bound, narrow = bound_of(row, problem), torch.finfo(result.dtype).eps
-        wide = torch.finfo(torch.float32).eps
-        if row.dtypes is not None or narrow <= wide:
+        bound = bound_of(row, problem)
+        if row.bound is None and result.dtype is torch.float32:
+            bound = bound.plus(float32_inside())
+        if row.dtypes is not None or result.dtype not in SHORT:
             return Side(result, bound)
-        return Side(result, bound, narrow / wide)
+        return Side(result, bound, own_sums(result.dtype))
 
     def tolerance(
         self, row: Row[ProductProblem], problem: ProductProblem, *operands: Any
