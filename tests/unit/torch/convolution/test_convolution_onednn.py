@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,33 @@ def test_reading_the_image_is_what_a_float64_convolution_of_ones_shows() -> None
                         assert onednn.reads_images(problem) == bool(ones.gt(0).all()), text
                         checked += 1
     assert checked > 300
+
+
+def test_an_image_is_read_where_a_gradient_of_ones_shows() -> None:
+    """A column of the image is read where the input gradient of ones by ones is not zero."""
+    skipped = 0
+    for kernel, padding, stride, dilation, size in product(
+        (1, 2, 3), range(4), (1, 2, 3, 5), (1, 2, 3), (3, 7, 20, 21, 22)
+    ):
+        if size + 2 * padding < dilation * (kernel - 1) + 1:
+            continue
+        text = f"i1x1x{size},k1x1x{kernel},b1,s1x{stride},p0x{padding},d1x{dilation}"
+        problem = parse_conv(text)
+        ones = torch.nn.grad.conv2d_input(
+            problem.input_shape,
+            torch.ones(problem.weight_shape, dtype=torch.float64),
+            torch.ones(problem.output_shape, dtype=torch.float64),
+            problem.stride,
+            problem.padding,
+            problem.dilation,
+        )
+        assert onednn._is_read(problem) == bool(ones.gt(0).all()), text
+        skipped += size > 2 * (dilation * (kernel - 1) + stride)
+    assert skipped > 100
+
+
+def test_long_lines_are_looked_at_near_their_ends() -> None:
+    assert [*onednn._ends(2, 10**12, 3)] == [2, 3, 4, *(10**12 - 1 + k for k in range(3))]
 
 
 class Watched:

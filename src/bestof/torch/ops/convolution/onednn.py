@@ -23,8 +23,9 @@ This file is asked for problems as they reach oneDNN: in the dtype and the shape
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import torch
 
@@ -170,7 +171,7 @@ def _is_read(problem: ConvProblem) -> bool:
                 (at - dilation * tap) % stride == 0 and 0 <= (at - dilation * tap) // stride < many
                 for tap in range(kernel)
             )
-            for at in range(padding, padding + size)
+            for at in _ends(padding, size, dilation * (kernel - 1) + stride)
         )
         for many, kernel, stride, padding, dilation, size in zip(
             problem.output_size,
@@ -182,6 +183,18 @@ def _is_read(problem: ConvProblem) -> bool:
             strict=True,
         )
     )
+
+
+def _ends(first: int, size: int, most: int) -> Iterable[int]:
+    """Return the positions from `first` on that are near either end of an axis, `most` of each.
+
+    Between them, each position is read by as many taps as that of the stride before it. A second of
+    sound has 48,000 positions.
+    """
+    behind = first + size
+    if size <= 2 * most:
+        return range(first, behind)
+    return chain(range(first, first + most), range(behind - most, behind))
 
 
 def _covers(outputs: int, kernel: int, stride: int, padding: int, dilation: int, size: int) -> bool:
