@@ -38,10 +38,12 @@ def supports(problem: ProductProblem) -> bool:
     """Return whether the operator computes a problem without a costly copy of B.
 
     It takes no batches, and copies B from rows into columns first: one row times 4,096 x 4,096 took
-    12 times as long as MKL, so few rows are tried with B in columns only.
+    12 times as long as MKL, so few rows are tried with B in columns only. The program may have
+    switched oneDNN off.
     """
     is_read_in_place = problem.b_layout in ("columns", "strided columns")
-    return not problem.is_batched and (is_read_in_place or problem.m >= _MANY) and is_there()
+    is_worth = not problem.is_batched and (is_read_in_place or problem.m >= _MANY)
+    return is_worth and torch._C._get_mkldnn_enabled() and is_there()
 
 
 def product(

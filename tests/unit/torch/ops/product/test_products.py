@@ -15,7 +15,9 @@ from bestof.selection import use_policy
 from bestof.selection.state.journal import DisqualificationEntry
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.onednn import has_bfloat16
+from bestof.torch.ops.product import onednn
 from bestof.torch.ops.product.problem import ProductProblem
+from bestof.torch.ops.product.product import Product
 from bestof.torch.ops.row import Row
 
 
@@ -92,6 +94,19 @@ def test_operands_decide_which_rows_apply() -> None:
     assert "onednn" not in names(few) | names(many._replace(operation="bmm"))
     assert "native few_rows" in names(few._replace(m=16)) - names(few)
     assert "native blocked" in names(few) & names(many) & names(many._replace(operation="bmm"))
+
+
+def test_a_program_that_has_switched_onednn_off_does_not_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onednn, "is_there", lambda: True)
+    row, problem = Product().row("onednn"), ProductProblem("mm", 1, 256, 96, 72)
+    assert row.supports(problem)
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        assert not row.supports(problem)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
 
 
 def test_a_native_row_refuses_more_results_than_memory_can_hold_in_silence() -> None:
