@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bestof.kernels import has_wide_vectors, isa
-from bestof.torch.ops.convolution import as_is, conv2d_pass, estimate, shared_im2row
+from bestof.torch.ops.convolution import conv2d_pass, estimate, shared_im2row
 from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
 from bestof.torch.ops.convolution.passes import FORWARD, INPUT_GRADIENT, PASSES, WEIGHT_GRADIENT
 from bestof.torch.ops.convolution.problem import parse_conv
@@ -145,7 +145,7 @@ def test_sharing_is_searched_only_where_im2row_is_near_the_best() -> None:
 
 def test_few_channels_cost_the_gradient_of_the_input_as_many_as_a_vector_has() -> None:
     problem = parse_conv("i3x64x64,k128x7x7,b64")
-    assert as_is.estimate_input_gradient(problem) > 2 * as_is.estimate(problem)
+    assert estimate.direct_input_gradient(problem) > 2 * estimate.direct(problem)
 
 
 def test_im2col_pays_for_both_conversions_in_channels_last() -> None:

@@ -231,8 +231,3 @@ def scale_of(problem: AttentionProblem, operands: Operands) -> float:
 def mask_dtype(operands: Operands) -> str:
     """Return the dtype of the mask, float32 if there is none."""
     return FLOAT32.operands if operands.mask is None else name_of(operands.mask.dtype)
-
-
-def addresses(arrays: Sequence[Tensor | None]) -> list[int]:
-    """Return the addresses of tensors, 0 where one is absent."""
-    return [0 if x is None else x.data_ptr() for x in arrays]

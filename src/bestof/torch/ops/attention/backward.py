@@ -15,7 +15,6 @@ from bestof.torch.ops.attention.attention import (
     NativePlan,
     Operands,
     Tensors,
-    addresses,
     example,
     mask_dtype,
     scale_of,
@@ -25,6 +24,7 @@ from bestof.torch.ops.attention.forward import AttentionForward
 from bestof.torch.ops.attention.problem import AttentionProblem
 from bestof.torch.ops.attention.recognition import fits, fits_backward
 from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.native_operands import address
 from bestof.torch.ops.pytorch_kernel import Kernel
 from bestof.torch.ops.row import Row
 
@@ -73,7 +73,7 @@ class AttentionBackward(Attention):
             mask_dtype=mask_dtype(operands),
             threads=problem.threads,
         )
-        return NativePlan(plan, lambda *given: plan.run(addresses(_arrays(*given))))
+        return NativePlan(plan, lambda *given: plan.run([*map(address, _arrays(*given))]))
 
     def apart(self, operands: Operands) -> Tensor:
         """Return how far results by the same kernel may be apart: some roundings."""

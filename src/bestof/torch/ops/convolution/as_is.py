@@ -15,15 +15,6 @@ from bestof.torch.ops.memory_format import placeholder
 from bestof.torch.ops.row import Row
 
 
-def estimate(problem: ConvProblem) -> float:
-    """Return the estimate of the forward pass and of the weight gradient."""
-    return direct(problem)
-
-
-def estimate_input_gradient(problem: ConvProblem) -> float:
-    return direct_input_gradient(problem)
-
-
 def forward(
     originals: PyTorchConv, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
@@ -94,7 +85,7 @@ def _geometry(problem: ConvProblem) -> tuple[object, ...]:
 
 _row = partial(Row, "as is", devices=EVERYWHERE)
 ROWS: Passes = (
-    _row(forward, estimate=estimate),
-    _row(input_gradient, estimate=estimate_input_gradient),
-    _row(weight_gradient, estimate=estimate),
+    _row(forward, estimate=direct),
+    _row(input_gradient, estimate=direct_input_gradient),
+    _row(weight_gradient, estimate=direct),
 )

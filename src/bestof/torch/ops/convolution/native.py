@@ -50,7 +50,6 @@ def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
     def answer(problem: ConvProblem) -> bool:
         if (
             problem.empty
-            or problem.deterministic
             or min(problem.output_size) < 1
             or algorithms()[algorithm].emulated  # the same results, but slower than float32
         ):

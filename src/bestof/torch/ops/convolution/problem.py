@@ -46,7 +46,6 @@ class ConvProblem(NamedTuple):
     weight_layout: Layout = "channels_first"
     grad_layout: Layout | str = ""
     threads: int = 1
-    deterministic: bool = False
     accuracy: Accuracy = DEFAULT_ACCURACY
     frozen: bool = False
     device: str = ""
@@ -77,7 +76,6 @@ class ConvProblem(NamedTuple):
             layout_of(weight),
             "" if grad_output is None else layout_of(grad_output),
             torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
         )
 
     @property
@@ -171,8 +169,6 @@ class ConvProblem(NamedTuple):
             )
             if layout not in ("", "channels_first")
         ]
-        if self.deterministic:
-            words.append("deterministic")
         if self.accuracy != DEFAULT_ACCURACY:
             words.append(self.accuracy)
         if self.frozen:
