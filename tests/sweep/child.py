@@ -44,7 +44,7 @@ from bestof.torch.ops.product.problem import ProductProblem  # noqa: E402
 from bestof.torch.ops.product.product import Product, bound_of  # noqa: E402
 from bestof.torch.ops.product.pytorch_product import PyTorchProduct  # noqa: E402
 from bestof.torch.ops.row import Row  # noqa: E402
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Site  # noqa: E402
+from bestof.torch.plan.algorithms.algorithm import Algorithm, PlacedLayer  # noqa: E402
 from bestof.torch.plan.algorithms.onednn import OneDnn  # noqa: E402
 from bestof.torch.plan.algorithms.pytorch import PyTorch  # noqa: E402
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights  # noqa: E402
@@ -221,7 +221,7 @@ def _try_algorithm(
     out = torch.full(expected[0].shape, torch.nan, dtype=x.dtype)
     out = out.contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
-        row.bind(Site(layer, problem, x, out, None, out)).run()
+        row.bind(PlacedLayer(layer, problem, x, out, None, out)).run()
     bound = ErrorBound(row.error(problem), 10 * row.error(problem))
     return _told(out, *expected, _loose(bound) if x.dtype is torch.bfloat16 else bound)
 

@@ -57,7 +57,6 @@ def test_the_table(
             "0.60",
             "0e+00",
         ],
-        ["ncnn", "not", "installed:", "ncnn"],
         [
             "*",
             "bestof",
@@ -74,6 +73,7 @@ def test_the_table(
             "1e-06",
             "784",
         ],
+        ["ncnn", "not", "installed:", "ncnn"],
     ]
 
 

@@ -17,8 +17,8 @@ class Table:
     """A table of text. The first `left` columns are words, aligned left. The others are numbers.
 
     A row that begins with a star is the best one. A row that begins with an exclamation mark is a
-    failure. A row without numbers may have a sentence in its first column of numbers; rich draws it
-    behind the other rows. `below` is a line behind all of them.
+    failure. A row without numbers may have a sentence in its first column of numbers; such rows are
+    drawn last. `below` is a line behind all of them.
     """
 
     title: str
@@ -78,7 +78,7 @@ def _print_drawn(tables: Sequence[Table]) -> None:
 def _plain(table: Table) -> Iterator[str]:
     if table.title:
         yield table.title
-    lines = [table.headings, *table.rows]
+    lines = [table.headings, *sorted(table.rows, key=lambda row: " " in row[table.left])]
     # A sentence in place of numbers may have any length. It does not widen its column.
     measured = [table.headings, *filter(table.is_measured, table.rows)]
     widths = [
