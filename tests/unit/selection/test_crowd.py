@@ -18,7 +18,8 @@ from bestof import BestOf
 from bestof.selection.policies import Race, Window
 from bestof.selection.state import registry
 from bestof.selection.state.budget import Budget, lifted
-from bestof.selection.trials.crowd import Crowd, Waits, waits_of_threads
+from bestof.selection.trials.crowd import Crowd, Waits
+from bestof.thread_times import thread_times
 
 TIMES = {"first": 0.05, "slow": 0.1, "fast": 0.03}
 BILLION = 1_000_000_000
@@ -235,26 +236,27 @@ def test_the_process_has_a_watch_and_a_selector_with_a_clock_has_none(
 def test_the_system_tells_how_long_threads_waited(tmp_path: Path) -> None:
     here = str(threading.get_native_id())
     if not Path(f"/proc/self/task/{here}/schedstat").exists():
-        assert waits_of_threads() == {}
+        assert thread_times() == {}
         pytest.skip("this system does not tell it")
-    assert waits_of_threads()[here] >= 0
+    assert thread_times()[here][1] >= 0
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "schedstat").write_text("1 2 3\n")
     (tmp_path / "8").mkdir()
     (tmp_path / "8" / "schedstat").write_text("1 2\n")  # of another system
     (tmp_path / "9").mkdir()
-    assert waits_of_threads(os.fspath(tmp_path)) == {"7": 2}
-    assert waits_of_threads(os.fspath(tmp_path / "none")) == {}
+    assert thread_times(os.fspath(tmp_path)) == {"7": (1, 2)}
+    assert thread_times(os.fspath(tmp_path / "none")) == {}
 
 
 BESIDE_ONE = """
 import os, subprocess, sys, time
-from bestof.selection.trials.crowd import waits_of_threads
+from bestof.thread_times import thread_times
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 try:
-    before, latest = max(waits_of_threads().values()), time.monotonic() + 30.0
-    while max(waits_of_threads().values()) < before + 20_000_000:
+    waits = lambda: max(waited for _, waited in thread_times().values())
+    before, latest = waits(), time.monotonic() + 30.0
+    while waits() < before + 20_000_000:
         assert time.monotonic() < latest
 finally:
     busy.kill()
@@ -262,7 +264,7 @@ finally:
 """
 
 
-@pytest.mark.skipif(not waits_of_threads(), reason="this system does not tell how long they wait")
+@pytest.mark.skipif(not thread_times(), reason="this system does not tell how long they wait")
 def test_a_thread_that_shares_its_processor_waits() -> None:
     subprocess.run([sys.executable, "-c", BESIDE_ONE], check=True)
 

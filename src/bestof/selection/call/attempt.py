@@ -132,7 +132,7 @@ class Attempt(Trial):
             if before is not None:
                 self.waited = knowledge.budget.waited_in(before, seconds)
             if self.apart:
-                seconds = knowledge.own(self, seconds)
+                seconds = knowledge.own_seconds(self, seconds)
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:

@@ -197,7 +197,7 @@ class Chooser:
         if before is not None:
             trial.waited = knowledge.budget.waited_in(before, seconds)
         if trial.apart:
-            seconds = knowledge.own(trial, seconds)
+            seconds = knowledge.own_seconds(trial, seconds)
         with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:

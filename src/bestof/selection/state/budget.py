@@ -77,7 +77,7 @@ class Budget:
         self.crowded += 1
         return True
 
-    def begin(self, share: float | None, least: float) -> Waits | None:
+    def watch(self, share: float | None, least: float) -> Waits | None:
         """Return what `waited_in` needs of a trial that begins; None if it is not watched."""
         if self.crowd is None or not self._counts(share):
             return None

@@ -222,9 +222,9 @@ class Knowledge:
         """Return what tells later whether a trial that begins now had to wait for neighbours."""
         if registry.ranks_agree() or isinstance(self.choice.current(), Window):
             return None  # as in `may_try`
-        return self.budget.begin(self.budget_share, tuning.least)
+        return self.budget.watch(self.budget_share, tuning.least)
 
-    def own(self, trial: Trial, seconds: float) -> float:
+    def own_seconds(self, trial: Trial, seconds: float) -> float:
         """Return the time of a trial without what was set apart, and book that on its own."""
         if self.budget.is_on:
             self.budget.book(trial.apart)

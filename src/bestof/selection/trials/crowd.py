@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from math import inf
+
+from bestof.thread_times import thread_times
 
 LEAST = 100e-6
 """Seconds: no shorter trial waits or is watched."""
@@ -60,7 +60,7 @@ class Crowd:
         waits: Callable[[], Waits] | None = None,
     ) -> None:
         self._clock = clock
-        self._waits = waits_of_threads if waits is None else waits
+        self._waits = _waits_of_threads if waits is None else waits
         self._until = -inf  # the end of the pause
         self._left, self._reckoned = _MOST, clock()  # seconds that are allowed, and when
         self._threads = 1
@@ -105,16 +105,5 @@ class Crowd:
         return True
 
 
-def waits_of_threads(folder: str = "/proc/self/task") -> Waits:
-    """Return how long each thread of this process has waited; empty if that is unknown."""
-    found = {}
-    with suppress(OSError):
-        for thread in os.listdir(folder):
-            with suppress(OSError, ValueError):  # it has ended
-                file = os.open(f"{folder}/{thread}/schedstat", os.O_RDONLY)
-                try:
-                    _, waited, _ = os.read(file, 64).split()
-                finally:
-                    os.close(file)
-                found[thread] = int(waited)
-    return found
+def _waits_of_threads() -> Waits:
+    return {thread: waited for thread, (_, waited) in thread_times().items()}

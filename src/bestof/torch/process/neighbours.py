@@ -6,11 +6,11 @@ import os
 import threading
 import weakref
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic, sleep
 
 import torch
 
+from bestof.thread_times import thread_times
 from bestof.torch.process.idle_team import IdleTeam, can_help
 
 PERIOD = 1.0
@@ -84,7 +84,7 @@ class Neighbours:
         with self._lock:
             self._watchers.add(watcher)
             if not self.watches and not self._refused and can_help():
-                self._seen, self._looked = _times(), monotonic()
+                self._seen, self._looked = thread_times(), monotonic()
                 self._told = self._looked
                 if self._seen:
                     self._start()
@@ -179,7 +179,7 @@ class Neighbours:
         rested = 0
         # A thread that has rested goes on from the last look, so that frequent forks prevent none.
         while not stop.wait(max(0.0, self._looked + PERIOD - monotonic())):
-            now, self._looked = _times(), monotonic()
+            now, self._looked = thread_times(), monotonic()
             # A thread that has ended in between is left out, and so is this one, which only looks.
             # A thread that has begun in between counts whole: it may be the one that computes.
             others = now.keys() - {str(threading.get_native_id())}
@@ -214,17 +214,6 @@ def _computing_threads() -> int:
         asking.start()
         asking.join()
     return found[0] if found else 1
-
-
-def _times(folder: Path = Path("/proc/self/task")) -> dict[str, tuple[int, int]]:
-    """Return for how many ns each thread has run, and waited to run; empty if unknown."""
-    found = {}
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            with suppress(OSError, ValueError):
-                ran, waited, _ = (folder / name / "schedstat").read_text().split()
-                found[name] = int(ran), int(waited)
-    return found
 
 
 if hasattr(os, "register_at_fork"):

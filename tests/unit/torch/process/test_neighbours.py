@@ -214,7 +214,7 @@ def test_the_time_of_waiting_is_read_from_the_system(monkeypatch: pytest.MonkeyP
     shares: list[float] = []
     times = iter([{"1": (0, 0), "2": (0, 7)}, {"1": (0, 10**12), "3": (0, 5)}])
     monkeypatch.setattr(module, "PERIOD", 0.01)
-    monkeypatch.setattr(module, "_times", lambda: next(times, {}))
+    monkeypatch.setattr(module, "thread_times", lambda: next(times, {}))
     watching = Neighbours()
 
     def look(waited: float) -> None:
@@ -249,7 +249,7 @@ def test_waiting_is_compared_with_the_time_of_all_threads(monkeypatch: pytest.Mo
     after = {str(one): (hour, hour // 1000) for one in range(64)}
     stop, watching = threading.Event(), Neighbours()
     watching._seen = dict.fromkeys(after, (0, 0))
-    monkeypatch.setattr(module, "_times", lambda: after)
+    monkeypatch.setattr(module, "thread_times", lambda: after)
     shares = first_look(watching, stop, monkeypatch)
     assert shares == [pytest.approx(0.001, rel=0.01)]
 
@@ -264,7 +264,7 @@ def test_a_look_at_an_idle_process_changes_nothing(
     times = iter([{"1": (one * each * (1 - waited), one * each * waited)} for one in range(1, 4)])
     watching._seen = {"1": (0, 0)}
     monkeypatch.setattr(module, "PERIOD", 0.0)
-    monkeypatch.setattr(module, "_times", lambda: next(times))
+    monkeypatch.setattr(module, "thread_times", lambda: next(times))
     shares = first_look(watching, stop, monkeypatch)
     assert shares == [waited]
     assert next(times, None) is None
@@ -283,7 +283,7 @@ def test_a_thread_that_began_after_the_watch_is_seen(monkeypatch: pytest.MonkeyP
             stop.set()
         return found or {}
 
-    monkeypatch.setattr(module, "_times", times)
+    monkeypatch.setattr(module, "thread_times", times)
     shares: list[float] = []
     monkeypatch.setattr(watching, "look", shares.append)
     watching._run(stop)
@@ -316,7 +316,7 @@ def test_the_team_of_a_process_that_rests_ends_after_some_looks(
     clock = itertools.count(1.0, 1.0)
     monkeypatch.setattr(module, "PERIOD", 0.0)
     monkeypatch.setattr(module, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(module, "_times", times)
+    monkeypatch.setattr(module, "thread_times", times)
     monkeypatch.setattr(watching, "look", lambda waited: None)
     watching._seen = {"1": (0, 0)}
     watching.team.begin()
@@ -332,13 +332,13 @@ def test_the_watching_thread_does_not_watch_itself(monkeypatch: pytest.MonkeyPat
     own, hour = str(threading.get_native_id()), 3600 * 10**9
     stop, watching = threading.Event(), Neighbours()
     watching._seen = {own: (0, 0), "1": (0, 0)}
-    monkeypatch.setattr(module, "_times", lambda: {own: (0, hour), "1": (hour, 0)})
+    monkeypatch.setattr(module, "thread_times", lambda: {own: (0, hour), "1": (hour, 0)})
     shares = first_look(watching, stop, monkeypatch)
     assert shares == [0.0]
 
 
 def test_this_system_tells_how_long_threads_have_run_and_waited() -> None:
-    times = module._times()
+    times = module.thread_times()
     ran, waited = times[str(os.getpid())]
     assert ran > 0
     assert waited >= 0
@@ -426,7 +426,7 @@ def test_a_fork_prevents_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = threading.Event()
     watching = Neighbours()
     hours = itertools.count(0, 3600 * 10**9)
-    monkeypatch.setattr(module, "_times", lambda: {"1": (next(hours), 0)})
+    monkeypatch.setattr(module, "thread_times", lambda: {"1": (next(hours), 0)})
     monkeypatch.setattr(watching, "look", lambda waited: looked.set())
     watching.watch()
     watching.rest()
