@@ -27,12 +27,12 @@ def test_neighbours_are_watched_until_the_program_of_the_page_says_no() -> None:
     before = (
         "import threading, bestof.torch as bt\n"
         "from bestof.torch.process.idle_team import can_help\n"
-        "from bestof.torch.process.neighbours import _times\n"
+        "from bestof.thread_times import thread_times\n"
         "def watchers():\n"
         " return [t for t in threading.enumerate() if t.name == 'bestof-neighbours']\n"
         "bt.enable()\n"
         "watching = watchers()\n"
-        "assert bool(watching) == bool(can_help() and _times())\n"
+        "assert bool(watching) == bool(can_help() and thread_times())\n"
     )
     after = "[one.join(60) for one in watching]\nassert not watchers()\nbt.disable()\n"
     _run(before + SWITCHED_OFF + after)
