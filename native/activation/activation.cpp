@@ -19,25 +19,16 @@ constexpr long kPart = 8192;
 constexpr float kBeta = 0.79788456080286536f, kKappa = 0.044715f;
 constexpr float kDensity = 0.39894228040143268f;  // 1 / sqrt(2 pi)
 
-// Beyond it, e^x is infinite in float32.
-constexpr float kOverflow = 88.7228391f;
-
 BESTOF_INLINE Vec magnitude(Vec v) {
   return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(v) & 0x7FFFFFFF);
 }
 
-// v / (1 + e^-rise). The factor of v is 0 where e^-rise overflows.
-BESTOF_INLINE Vec logistic_times(Vec v, Vec rise) {
-  const Vec factor = 1.0f / (1.0f + exponential(-rise));
-  return v * (rise < broadcast(-kOverflow) ? Vec{} : factor);
-}
-
 // The logistic function of v, and 1 less it. Neither is a difference of close numbers.
-struct Logistic {
+struct LogisticParts {
   Vec value, rest;
 };
 
-BESTOF_INLINE Logistic logistic(Vec v) {
+BESTOF_INLINE LogisticParts logistic_parts(Vec v) {
   const Vec e = weight_of(-magnitude(v)), large = 1.0f / (1.0f + e), small = e * large;
   return {v < Vec{} ? small : large, v < Vec{} ? large : small};
 }
@@ -52,17 +43,17 @@ struct Gelu {
 
 struct GeluTanh {
   BESTOF_INLINE static Vec rise(Vec x) { return (2 * kBeta) * (x + kKappa * (x * x) * x); }
-  BESTOF_INLINE static Vec value(Vec x) { return logistic_times(x, rise(x)); }
+  BESTOF_INLINE static Vec value(Vec x) { return x * logistic(rise(x)); }
   BESTOF_INLINE static Vec slope(Vec x) {
-    const Logistic s = logistic(rise(x));
+    const LogisticParts s = logistic_parts(rise(x));
     return s.value + x * (s.value * s.rest) * ((2 * kBeta) * (1.0f + (3 * kKappa) * (x * x)));
   }
 };
 
 struct Silu {
-  BESTOF_INLINE static Vec value(Vec x) { return logistic_times(x, x); }
+  BESTOF_INLINE static Vec value(Vec x) { return x * logistic(x); }
   BESTOF_INLINE static Vec slope(Vec x) {
-    const Logistic s = logistic(x);
+    const LogisticParts s = logistic_parts(x);
     return s.value * (1.0f + x * s.rest);
   }
 };

@@ -74,9 +74,12 @@ struct InvertedResidualPlan {
       refuse("algorithm: expected the same for both 1x1 convolutions");
     pairs = (expansion && expansion->algorithm == kPairs) ||
             (projection && projection->algorithm == kPairs);
-    pass();
     problem = {d, expansion ? expansion->problem.in_channels : 0,
                projection ? projection->problem.out_channels : 0};
+    // Eight lines of 4,096 pixels with 960 channels are 2^25.
+    constexpr long kMostFloats = 1 << 28;
+    if (pass().scratch_floats(problem, 1) > kMostFloats)
+      refuse("layers: their rows take more than a gigabyte a thread: " + describe_problem(d));
   }
 
   const InvertedResidualPass& pass() const {

@@ -33,6 +33,13 @@ void pack(const Problem& p, const void* weights, float* packed, int) {
   pack_all(p, halves(weights), packed);
 }
 
+// Strides of 2^19 put pixels so far apart that the lines of a thread take gigabytes. Kernels of
+// 31x31 on images of 4,096 columns need 2^21 floats.
+bool supports_forward(const Problem& p) {
+  constexpr long kMostLineFloats = 1 << 24;
+  return Lines<kLanes>(p).floats() <= kMostLineFloats;
+}
+
 long forward_scratch(const Problem& p, int threads) {
   return threads * Lines<kLanes>(p).floats();
 }
@@ -191,7 +198,7 @@ void run_backward_weight(const Problem& p, const Call& call) {
 }  // namespace
 
 const Passes passes::depthwise = {
-    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack},
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack, supports_forward},
     .backward_input = {run_backward_input, backward_input_scratch, lowered_flops,
                        .supports = is_float32},
     .backward_weight = {run_backward_weight, backward_weight_scratch, lowered_flops,

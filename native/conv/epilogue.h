@@ -41,7 +41,7 @@ BESTOF_INLINE Vec gelu(Vec v) {
 // Returns 0.5 v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))), as v times a logistic function.
 BESTOF_INLINE Vec gelu_tanh(Vec v) {
   constexpr float kTwice = 2 * 0.79788456080286536f;
-  return v * reciprocal(1.0f + exponential(-kTwice * (v + 0.044715f * (v * v) * v)));
+  return v * logistic(kTwice * (v + 0.044715f * (v * v) * v));
 }
 
 // Every activation, by one switch. Inlined where the compiler knows the activation.

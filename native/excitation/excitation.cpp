@@ -19,9 +19,6 @@ constexpr long kShare = 16384;
 // Pixels whose sum is one chain, so that means of large images are as exact as those of small ones.
 constexpr long kChain = 64;
 
-// Beyond it, e^x is infinite in float32.
-constexpr float kOverflow = 88.7228391f;
-
 BESTOF_INLINE Vec read(const float* from, long lanes) {
   return lanes == kLanes ? load(from) : load_first(from, lanes);
 }
@@ -60,9 +57,9 @@ void sum_pixels(const float* x, long pixels, long channels, float* sums) {
   }
 }
 
-BESTOF_INLINE Vec logistic(Vec v, bool hard) {
+BESTOF_INLINE Vec gate_of(Vec v, bool hard) {
   if (hard) return at_most(at_least(v + 3.0f, Vec{}), broadcast(6.0f)) * (1.0f / 6.0f);
-  return v < broadcast(-kOverflow) ? Vec{} : reciprocal(1.0f + exponential(-v));
+  return logistic(v);
 }
 
 // Returns bias + matrix * by for kLanes rows from `first` on; lanes behind `lanes` are undefined.
@@ -154,7 +151,7 @@ void excite(const ExcitationProblem& p, const ExcitationCall& call) {
 #pragma omp barrier
       each_vector(p.channels, [&](long c, long lanes) {
         const Vec v = products(call.excite, call.excite_bias, hidden, p.hidden, c, lanes);
-        write(gate + c, logistic(v, p.hard), lanes);
+        write(gate + c, gate_of(v, p.hard), lanes);
       });
 #pragma omp barrier
       scale(p, x, residual, gate, call.y + n * plane, begin, end);

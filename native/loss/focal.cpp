@@ -25,14 +25,16 @@ BESTOF_INLINE Vec magnitude(Vec x) {
   return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & ~kSign);
 }
 
-// Returns exp(-x) for x >= 0, or 0 if the result is not a normal number. The relative error is
-// below 3e-7. For large x every step may overflow, because its result is not used. `exponential`
-// has six more instructions, to clamp on both sides and for one more degree.
+// Returns exp(-x) for x >= 0, or 0 if the result is not a normal number, and NaN for NaN. The
+// relative error is below 3e-7. For large x every step may overflow, because its result is not
+// used. `exponential` has six more instructions, to clamp on both sides and for one more degree.
 BESTOF_INLINE Vec decay(Vec x) {
   const Decay e = decay_parts(-x);
   // The result is normal, so n can be added to the exponent.
   const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(e.fraction) + e.exponent);
-  return x > broadcast(kFarthest) ? Vec{} : result;
+  // Added to the exponent of a NaN, n could give a number.
+  const Vec kept = x != x ? x : result;
+  return x > broadcast(kFarthest) ? Vec{} : kept;
 }
 
 // Returns log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e. The relative

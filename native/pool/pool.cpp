@@ -83,8 +83,25 @@ void pool_forward(const PoolProblem& p, const void* x, void* y, int threads) {
   }
 }
 
-// Computes the gradient of x. The gradient of a maximum goes to the first of several equal elements
-// in reading order, as in PyTorch. Threads share images and vectors of channels, because windows
+// Returns which element of its window is the maximum of each lane, counted in reading order: as in
+// PyTorch, the last NaN, or the first of several equal ones.
+BESTOF_INLINE VecInt place_of_maximum(const PoolProblem& p, const float* image, const Window& w,
+                                      long c, long lanes) {
+  Vec best = broadcast(-__builtin_inff());
+  VecInt place = {};
+  int index = 0;
+  for (long y = w.y0; y < w.y1; ++y) {
+    for (long x = w.x0; x < w.x1; ++x, ++index) {
+      const Vec v = read(image + (y * p.in_width + x) * p.channels + c, lanes);
+      const auto is_new = (v > best) | (v != v);
+      best = is_new ? v : best;
+      place = is_new ? VecInt{} + index : place;
+    }
+  }
+  return place;
+}
+
+// Computes the gradient of x. Threads share images and vectors of channels, because windows
 // overlap only within an image.
 void pool_backward(const PoolProblem& p, const float* grad, const float* x, float* result,
                    int threads) {
@@ -99,20 +116,14 @@ void pool_backward(const PoolProblem& p, const float* grad, const float* x, floa
         const Window w = window_at(p, oy, ox);
         const Vec g =
             read(grad + ((n * p.out_height + oy) * p.out_width + ox) * p.channels + c, lanes);
-        Vec best = Vec{};
-        if (p.maximum) best = reduce(p, x + n * plane, w, c, lanes);
-        Vec open = g;  // zero in the lanes whose gradient was used
+        VecInt place = {};
+        if (p.maximum) place = place_of_maximum(p, x + n * plane, w, c, lanes);
+        int index = 0;
         for (long iy = w.y0; iy < w.y1; ++iy) {
-          for (long ix = w.x0; ix < w.x1; ++ix) {
+          for (long ix = w.x0; ix < w.x1; ++ix, ++index) {
             float* at = to + (iy * p.in_width + ix) * p.channels;
-            if (p.maximum) {
-              const Vec v = read(x + n * plane + (iy * p.in_width + ix) * p.channels + c, lanes);
-              const VecInt here = (v == best) | ((v != v) & (best != best));
-              write(at, read(at, lanes) + (here ? open : Vec{}), lanes);
-              open = here ? Vec{} : open;
-            } else {
-              write(at, read(at, lanes) + g / w.divisor, lanes);
-            }
+            const Vec share = p.maximum ? (place == index ? g : Vec{}) : g / w.divisor;
+            write(at, read(at, lanes) + share, lanes);
           }
         }
       }

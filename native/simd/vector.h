@@ -115,6 +115,9 @@ BESTOF_INLINE Vec exponential(Vec x) {
 #endif
 }
 
+// Beyond it, e^v is infinite in float32.
+constexpr float kOverflow = 88.7228391f;
+
 // Returns 1 / v for 1 <= v < 2^126, within two units in the last place. With AVX-512, an estimate
 // of 14 bits and a step of Newton's method take the place of a division.
 BESTOF_INLINE Vec reciprocal(Vec v) {
@@ -124,6 +127,12 @@ BESTOF_INLINE Vec reciprocal(Vec v) {
 #else
   return 1.0f / v;
 #endif
+}
+
+// Returns 1 / (1 + e^-v), which is 0 where e^-v overflows: v times it is -0 for large negative v,
+// and NaN for -infinity, as PyTorch's SiLU.
+BESTOF_INLINE Vec logistic(Vec v) {
+  return v < broadcast(-kOverflow) ? Vec{} : reciprocal(1.0f + exponential(-v));
 }
 
 }  // namespace BESTOF_TARGET

@@ -230,6 +230,29 @@ def test_epilogue_and_packed_weights(
         )
 
 
+@pytest.mark.parametrize("activation", REFERENCES, ids=str)
+def test_activations_of_far_numbers(activation: kernels.problem.Activation) -> None:
+    """Large negative numbers give zero where the formula does, and -infinity times 0 is NaN."""
+    far = np.array([3e37, -3e37, 1e4, -1e4, np.inf, -np.inf, np.nan, 0.0], np.float32)
+    x, w = np.zeros((1, 5, 6, 8), np.float32), np.zeros((8, 1, 1, 8), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = REFERENCES[activation].value(far.astype(np.float64))
+    for name in kernels.conv2d_algorithms(x.shape, w.shape):
+        got = kernels.conv2d(x, w, bias=far, activation=activation, algorithm=name)
+        np.testing.assert_allclose(
+            got, np.broadcast_to(wanted, got.shape), rtol=1e-6, atol=1e-30, err_msg=name
+        )
+
+
+def test_depthwise_refuses_pixels_too_far_apart() -> None:
+    """The lines of a row of results would take gigabytes."""
+    near, far = (
+        kernels.conv2d_algorithms((1, 3, 64, 8), (8, 3, 3, 1), stride=n, padding=1, groups=8)
+        for n in (2, 1 << 19)
+    )
+    assert {"depthwise"} == set(near) - set(far)
+
+
 def test_every_activation_of_the_kernels_has_a_reference() -> None:
     """The refusal of an unknown name lists those of native/conv/activations.inc."""
     x = np.zeros((1, 1, 1, 1), np.float32)

@@ -134,6 +134,18 @@ def test_infinite_logits_and_nan() -> None:
     assert gradient[5] < 0 < loss[5]
 
 
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0, 1.5])
+@pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
+def test_nan_with_any_payload_stays_nan(gamma: float, target: float) -> None:
+    bits = np.random.default_rng(3).integers(1, 1 << 23, 400).astype(np.uint32)
+    signs = np.arange(400, dtype=np.uint32) % 2 << np.uint32(31)
+    x = (bits | np.uint32(0x7F800000) | signs).view(np.float32)
+    y = np.full_like(x, target)
+    loss, gradient = kernels.focal_loss(x, y, gamma=gamma, reduction="none")
+    assert np.isnan(loss).all()
+    assert np.isnan(gradient).all()
+
+
 def test_the_result_does_not_depend_on_the_threads() -> None:
     x, y = _operands((7, 16384), "mixed")
     one, two = (kernels.focal_loss(x, y, threads=threads) for threads in (1, 2))

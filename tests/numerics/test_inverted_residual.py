@@ -341,6 +341,10 @@ def test_what_cannot_be_computed_is_refused() -> None:
 
     with pytest.raises(KernelError, match="1x1 convolution"):
         plan((16, 3, 3, 4), (16, 3, 3, 1), None)
+    with pytest.raises(KernelError, match="more than a gigabyte"):
+        kernels.InvertedResidualPlan(
+            (1, 8, 64, 1024), None, (1024, 3, 3, 1), (8, 1, 1, 1024), stride=1 << 14, padding=1
+        )
     with pytest.raises(KernelError, match="depthwise"):
         plan((16, 1, 1, 4), (32, 3, 3, 1), None)
     with pytest.raises(KernelError):

@@ -124,6 +124,7 @@ def ones(*shape: int) -> Matrix:
         ("algorithm: expected", (ones(2, 3), ones(3, 4)), {"algorithm": "fast"}),
         ("algorithm: expected", (ones(2, 3), ones(3, 4)), {"algorithm": 3}),
         ("algorithm: expected", (ones(17, 3), ones(3, 17)), {"algorithm": "few_rows"}),
+        ("algorithm: expected", (ones(1, 16385), ones(16385, 1)), {"algorithm": "few_rows"}),
         ("activation: expected", (ones(2, 3), ones(3, 4)), {"activation": "tanh"}),
         ("threads: expected", (ones(2, 3), ones(3, 4)), {"threads": -1}),
         ("bias: expected shape", (ones(2, 3), ones(3, 4), ones(3)), {}),

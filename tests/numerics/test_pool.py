@@ -115,6 +115,19 @@ def test_a_nan_is_a_maximum() -> None:
     assert bad.sum() == 1
 
 
+def test_the_gradient_of_a_nan_goes_to_the_last_one() -> None:
+    """As in PyTorch, where a NaN is larger than one before it."""
+    x = np.zeros((1, 2, 2, 20), np.float32)
+    x[0, 0, :, 3] = np.nan
+    x[0, :, 0, 7] = np.nan
+    x[0, :, :, 9] = -np.inf
+    dx = kernels.pool2d_backward(np.ones((1, 1, 1, 20), np.float32), x.shape, 2, x=x)
+    for channel, place in ((3, (0, 1)), (7, (1, 0)), (9, (0, 0)), (0, (0, 0))):
+        wanted = np.zeros((2, 2))
+        wanted[place] = 1
+        np.testing.assert_array_equal(dx[0, :, :, channel], wanted)
+
+
 def test_bad_arguments() -> None:
     x = np.ones((1, 4, 4, 2), np.float32)
     for message, arguments in (

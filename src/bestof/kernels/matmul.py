@@ -31,7 +31,8 @@ class MatmulAlgorithm:
     error: of its sums, up to a depth of 512; the bound grows with the square root of the depth.
     rounding: the error that rounding float32 operands to bfloat16 adds, 0 if it rounds none.
     relaxed: whether only the relaxed level of accuracy allows it.
-    few_rows: whether it computes only results of at most 16 rows, or at most 16 columns.
+    few_rows: whether it computes only results of at most 16 rows, or at most 16 columns, and a
+        depth of at most 16,384: it sums in one chain.
     least_rows: of the result, from which it may be the fastest. It computes fewer as well.
     dtypes: the matrices that it takes.
     emulated: whether the instruction set in use lacks the products that it is made of. Then its

@@ -115,7 +115,7 @@ def pool2d_backward(
     """Return the gradient of x, of `x_shape`, from `grad`, the gradient of the pooled array.
 
     x: the pooled array, which max needs. Of equal largest elements the first one gets the gradient,
-    as in PyTorch. The other arguments are those of `pool2d`.
+    and the last NaN, as in PyTorch. The other arguments are those of `pool2d`.
     """
     numbers = _numbers(kernel, stride, padding, ceil, kind, count_padding)
     check_detached(grad=grad, x=x, out=out)
