@@ -61,7 +61,7 @@ std::vector<Algorithm> rows() {
 }
 
 const char* shapes_of(const Algorithm& algorithm) {
-  const char* names[] = {"any", "kernel", "depthwise", "few rows"};
+  const char* names[] = {"any", "kernel", "grouped kernel", "depthwise", "few rows"};
   return names[static_cast<int>(algorithm.domain.shapes)];
 }
 

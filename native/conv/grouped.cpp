@@ -10,6 +10,7 @@
 
 #include "conv/algorithms.h"
 #include "conv/epilogue.h"
+#include "conv/group_units.h"
 #include "conv/operands.h"
 #include "conv/tap_sums.h"
 #include "conv/weights.h"
@@ -24,35 +25,11 @@ namespace {
 // The lines of one strip of results take at most this, a part of L1.
 constexpr long kLineFloats = 8192;
 
-// How the channels are spread over units, which are computed apart: a vector of channels if it
-// covers several groups, a group otherwise.
-struct Spread {
-  long inputs, outputs;  // channels of a group
-  bool shared;           // whether a unit covers several groups
-  long units;
-  long planes;   // vectors of a pixel in the lines
-  long vectors;  // vectors of results of a unit
-
-  explicit Spread(const Problem& p)
-      : inputs(p.in_channels / p.groups),
-        outputs(p.out_channels / p.groups),
-        shared(p.groups > 1 && inputs == outputs && inputs < kLanes && kLanes % inputs == 0),
-        units(shared ? divide_up(p.in_channels, kLanes) : p.groups),
-        planes(shared ? 1 : divide_up(inputs, kLanes)),
-        vectors(shared ? 1 : divide_up(outputs, kLanes)) {}
-
-  // The first channel of a unit, of those that are read or written, and their number.
-  long first(long unit, long each) const { return unit * (shared ? kLanes : each); }
-  long count(long unit, long each, long channels) const {
-    return shared ? smaller(channels - unit * kLanes, kLanes) : each;
-  }
-};
-
 // Sums are not cut, so they are kept as short as a chain of the micro-kernel may be. Wide groups
 // fill the tiles of matrix products. Taps far apart would need many lines.
 bool supports(const Problem& p) {
   constexpr long kReach = 32;
-  const Spread s(p);
+  const GroupUnits s(p);
   const long taps = taps_of(p);
   const bool narrow =
       p.groups == 1 ? s.inputs <= 4 && p.dilation_x == 1 : s.inputs > 1 && s.inputs <= 64;
@@ -68,12 +45,12 @@ long vector_floats(const Problem& p) {
 // Packed as [unit][vector of results][tap][channel of the group][kLanes], filled up with zeros;
 // where a unit covers several groups, as [unit][row of taps][channel][tap of the row][kLanes].
 long weight_floats(const Problem& p) {
-  const Spread s(p);
+  const GroupUnits s(p);
   return s.units * s.vectors * vector_floats(p);
 }
 
 void pack(const Problem& p, const void* weights, float* packed, int) {
-  const Spread s(p);
+  const GroupUnits s(p);
   const long taps = taps_of(p);
   for (long item = 0; item < s.units * s.vectors; ++item, packed += vector_floats(p)) {
     const long unit = item / s.vectors, skipped = item % s.vectors * kLanes;
@@ -98,7 +75,7 @@ struct Lines {
   long width, pixels, pitch, mask = 0;  // pitch: floats of a pixel
 
   explicit Lines(const Problem& p) {
-    const Spread s(p);
+    const GroupUnits s(p);
     const long rows = (p.kernel_height - 1) * p.dilation_y + 1 + p.stride_y;  // two rows of results
     while (mask + 1 < rows) mask = 2 * mask + 1;
     const long reach = (p.kernel_width - 1) * p.dilation_x + 1;
@@ -114,7 +91,7 @@ struct Lines {
 };
 
 long forward_scratch(const Problem& p, int threads) {
-  return threads * Spread(p).planes * Lines(p).plane_floats();
+  return threads * GroupUnits(p).planes * Lines(p).plane_floats();
 }
 
 // Adds the pixels of a line under one row of taps, whose lanes come from those that `from` names.
@@ -140,7 +117,7 @@ struct Channels {
 struct Strip {
   const Problem& p;
   const Epilogue& epilogue;
-  const Spread& spread;
+  const GroupUnits& spread;
   const Lines& lines;
   const float* packed;           // the weights of the unit
   const float* image;            // its first channel that is read
@@ -204,9 +181,7 @@ struct Strip {
   template <int kRows, int kColumns, int kStride, int kWidth>
   BESTOF_INLINE void add_shared(const float* const (&row)[kRows], const float* w, Vec* sum) const {
     const long step = p.stride_x * kLanes, apart = p.dilation_x * kLanes;
-    VecInt from;
-#pragma GCC unroll 16
-    for (int l = 0; l < kLanes; ++l) from[l] = l & -static_cast<int>(spread.inputs);
+    VecInt from = group_lanes(spread.inputs);
     for (long j = 0; j < spread.inputs; ++j, from += 1) {
       if constexpr (kWidth > 0) {
         Vec weight[kWidth];
@@ -356,7 +331,7 @@ long parts_of(const Problem& p, const Call& call, long others) {
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  const Spread spread(p);
+  const GroupUnits spread(p);
   const Lines lines(p);
   const long strips = divide_up(p.out_width, lines.width), units = spread.units;
   const long parts = parts_of(p, call, strips * units);

@@ -73,6 +73,11 @@ Problem of_kernel(const bestof::Domain& domain, std::mt19937& random) {
   p.in_width = blocks ? pick(random, 24, 32) : pick(random, 1, 15);
   p.in_channels = blocks ? pick(random, 1, 6) : pick(random, 1, 40);
   p.out_channels = blocks ? 16 * pick(random, 1, 2) : pick(random, 1, 40);
+  if (domain.shapes == bestof::Shapes::kGroupedKernel) {
+    p.groups = pick(random, 2, 5);
+    p.in_channels *= p.groups;
+    p.out_channels = pick(random, 0, 1) ? p.in_channels : p.out_channels * p.groups;
+  }
   return p;
 }
 
@@ -97,7 +102,7 @@ Problem of_any_kernel(bool depthwise, std::mt19937& random) {
 Problem random_problem(const bestof::Domain& domain, std::mt19937& random) {
   if (domain.shapes == bestof::Shapes::kFewRows) return few_rows(random);
   for (;;) {
-    Problem p = domain.shapes == bestof::Shapes::kKernel
+    Problem p = domain.kernel_height > 0
                     ? of_kernel(domain, random)
                     : of_any_kernel(domain.shapes == bestof::Shapes::kDepthwise, random);
     p.pad_top = pick(random, 0, 4);

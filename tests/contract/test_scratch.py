@@ -64,6 +64,10 @@ TILES = {
 BLOCK = 112
 
 
+# (extent, channels, groups) of 3x3 convolutions: layers of RegNet and ResNeXt.
+GROUPED = ((28, 64, 4), (14, 160, 10), (56, 128, 32))
+
+
 # `im2row` is left out: its copies take up to half of L2 a thread, however small the layer.
 COPYING = {"im2row"}
 
@@ -75,11 +79,13 @@ class Trial:
     w_shape: tuple[int, int, int, int]
     stride: int
     threads: int
+    groups: int = 1
 
     @property
     def options(self) -> dict[str, object]:
         _, height, width, _ = self.w_shape
-        return {"stride": self.stride, "padding": ((height - 1) // 2, (width - 1) // 2)}
+        padding = (height - 1) // 2, (width - 1) // 2
+        return {"stride": self.stride, "padding": padding, "groups": self.groups}
 
     @property
     def out_extent(self) -> int:
@@ -88,7 +94,8 @@ class Trial:
     @property
     def fused(self) -> bool:
         """Whether it walks the layer in blocks, from the input to the output of each."""
-        if not kernels.algorithms()[self.name].transforms:
+        row = kernels.algorithms()[self.name]
+        if not row.transforms or row.shapes == "grouped kernel":
             return True
         _, height, width, _ = self.w_shape
         largest = (MOST if height > 1 else 1, MOST if width > 1 else 1)
@@ -98,9 +105,8 @@ class Trial:
 
     def __str__(self) -> str:
         n, extent, _, channels = self.x_shape
-        return (
-            f"{self.name}-{n}x{extent}-{channels}-{self.w_shape[0]}-s{self.stride}-{self.threads}"
-        )
+        layer = f"{n}x{extent}-{channels}-{self.w_shape[0]}-s{self.stride}-g{self.groups}"
+        return f"{self.name}-{layer}-{self.threads}"
 
 
 def _trials() -> list[Trial]:
@@ -112,12 +118,19 @@ def _trials() -> list[Trial]:
         any_algorithm = Trial("", *shapes, stride, threads)
         rows = kernels.conv2d_algorithms(*shapes, **any_algorithm.options)
         trials += [replace(any_algorithm, name=name) for name in rows if name not in COPYING]
+    for (extent, channels, groups), batch, threads in product(GROUPED, (1, 8), (1, 2)):
+        shapes = (batch, extent, extent, channels), (channels, 3, 3, channels // groups)
+        trials += [
+            Trial(name, *shapes, 1, threads, groups)
+            for name, row in kernels.algorithms().items()
+            if row.shapes == "grouped kernel"
+        ]
     return [trial for trial in trials if trial.fused]
 
 
 @cache
-def _packed_bytes(name: str, w_shape: tuple[int, int, int, int]) -> int:
-    packed = kernels.pack_weights(np.zeros(w_shape, np.float32), name)
+def _packed_bytes(name: str, w_shape: tuple[int, int, int, int], groups: int) -> int:
+    packed = kernels.pack_weights(np.zeros(w_shape, np.float32), name, groups=groups)
     return (packed.nbytes + 63) // 64 * 64
 
 
@@ -128,7 +141,8 @@ def test_scratch_is_below_twice_the_input_and_output(trial: Trial) -> None:
     rows = kernels.conv2d_algorithms(
         trial.x_shape, trial.w_shape, threads=trial.threads, **trial.options
     )
-    scratch = rows[trial.name].scratch_bytes - _packed_bytes(trial.name, trial.w_shape)
+    packed = _packed_bytes(trial.name, trial.w_shape, trial.groups)
+    scratch = rows[trial.name].scratch_bytes - packed
     assert 0 <= scratch < 2 * layer, f"{scratch / layer:.2f} times the layer"
 
 

@@ -199,6 +199,11 @@ GROUPED = (
     _grouped(14, 96, 24, 3, 2, 1),
     *(_grouped(9, 5 * inputs, inputs, 3, 1, 1) for inputs in (2, 3, 4, 8, 12, 16, 17, 32, 40, 64)),
     *(_grouped(extent, 24, 8, 3, 1, 1) for extent in (1, 2, 7, 8, 15, 22)),
+    # One, two and four vectors a group; blocks of several rows of tiles, the last one shorter; an
+    # image wider than a block; another number of outputs than of inputs.
+    *(_grouped(extent, 2 * c, c, 3, 1, 1) for extent in (5, 14, 21) for c in (16, 48)),
+    Case((2, 9, 70, 36), (60, 3, 3, 12), padding=((1, 0), (2, 3)), groups=3),
+    Case((1, 14, 13, 34), (18, 3, 3, 17), padding=((0, 1), (1, 1)), groups=2),
     *(_grouped(15, 20, 4, kernel, stride, 1) for kernel in (2, 3, 5) for stride in (1, 2, 3)),
     *(_grouped(11, 38, 19, kernel, stride, 2) for kernel in (2, 3, 5) for stride in (1, 2, 3)),
     Case((2, 3, 250, 66), (66, 3, 3, 33), (1, 2), ((1, 1), (1, 1)), (1, 1), 2),

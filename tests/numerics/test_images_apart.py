@@ -31,12 +31,14 @@ def _cases(algorithm: str, direction: str) -> list[Case]:
     assert row.kernel is not None
     assert row.stride is not None
     (r, s), stride = row.kernel, row.stride
+    groups = 2 if row.shapes == "grouped kernel" else 1
     found = [
         Case(
             (3, height, width, 16),
-            (8, r, s, 16),
+            (8, r, s, 16 // groups),
             (stride, stride),
             ((r // 2, (r - 1) // 2), (s // 2, (s - 1) // 2)),
+            groups=groups,
         )
         for height, width in EXTENTS
     ]

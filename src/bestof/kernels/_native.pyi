@@ -76,7 +76,7 @@ class ErrorBound:
 
 class Row:
     name: Final[str]
-    shapes: Final[Literal["any", "kernel", "depthwise", "few rows"]]
+    shapes: Final[Literal["any", "kernel", "grouped kernel", "depthwise", "few rows"]]
     kernel_height: Final[int]
     kernel_width: Final[int]
     stride: Final[int]

@@ -27,8 +27,9 @@ class Algorithm:
     """A convolution algorithm, as its row of `native/conv/algorithms.inc` describes it.
 
     shapes: the convolutions that it is written for: "any"; "kernel" (one `kernel` size and one
-    `stride`, neither dilation nor groups); "depthwise"; "few rows" (linear layers of at most eight
-    pixels). kernel and stride are None for the other shapes.
+    `stride`, neither dilation nor groups); "grouped kernel" (the same with more than one group);
+    "depthwise"; "few rows" (linear layers of at most eight pixels). kernel and stride are None
+    where a row takes several.
     directions: the passes that it has.
     error: of its sums, up to 512 channels; the bound grows with the square root of the channels.
     rounds: the float32 operands that it rounds to bfloat16. rounding: the error that this adds.
@@ -47,7 +48,7 @@ class Algorithm:
     """
 
     name: str
-    shapes: Literal["any", "kernel", "depthwise", "few rows"]
+    shapes: Literal["any", "kernel", "grouped kernel", "depthwise", "few rows"]
     kernel: tuple[int, int] | None
     stride: int | None
     directions: tuple[str, ...]
@@ -102,7 +103,7 @@ def _rows(_isa: str) -> Mapping[str, Algorithm]:
 
 
 def _algorithm(row: _native.Row) -> Algorithm:
-    fixed = row.shapes == "kernel"
+    fixed = row.shapes in ("kernel", "grouped kernel")
     return Algorithm(
         name=row.name,
         shapes=row.shapes,
