@@ -17,7 +17,7 @@ from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.call.new_problem import Neighbours, NewProblems
 from bestof.selection.hot_path import HotPath
 from bestof.selection.identity.problem import canonical
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.policies.policy import Policy
 from bestof.selection.reports.paper_interface import PaperInterface
 from bestof.selection.reports.report import Met, ProblemReport, SelectorReport

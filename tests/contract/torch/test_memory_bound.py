@@ -16,10 +16,10 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.kernels import pack_weights
 from bestof.torch.ops import memory_bound, table
-from bestof.torch.ops.convolution.group import too_large
 from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.ops.convolution.problem import LayerProblem
+from bestof.torch.ops.convolution.whole_layer import too_large
 from bestof.torch.rows.row_selector import row_selector
 
 X = torch.randn((2, 32, 56, 56), generator=torch.Generator().manual_seed(1))

@@ -20,7 +20,7 @@ from bestof.selection.call.failure import (
 from bestof.selection.call.guard import Guard
 from bestof.selection.call.reference import UNKNOWN, Reference
 from bestof.selection.hot_path import timed
-from bestof.selection.outside import comes_from_outside, registered_handlers
+from bestof.selection.interrupts import comes_from_outside, registered_handlers
 from bestof.selection.passes import Pass
 from bestof.selection.state.knowledge import Knowledge
 from bestof.selection.state.tuning import Tuning

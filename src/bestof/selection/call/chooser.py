@@ -16,7 +16,7 @@ from bestof.selection.call.guard import Guard
 from bestof.selection.call.new_problem import NewProblems
 from bestof.selection.hot_path import timed
 from bestof.selection.identity.alternative import Function
-from bestof.selection.outside import comes_from_outside, registered_handlers
+from bestof.selection.interrupts import comes_from_outside, registered_handlers
 from bestof.selection.passes import Pass, PythonWinner
 from bestof.selection.state import registry
 from bestof.selection.state.knowledge import Knowledge

@@ -8,7 +8,7 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from bestof.selection.outside import comes_from_outside, reraise_from_outside
+from bestof.selection.interrupts import comes_from_outside, reraise_from_outside
 from bestof.selection.passes import NEVER, PythonWinner
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policies.policy import Policy, searches_at_any_time

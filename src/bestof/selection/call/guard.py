@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from bestof.errors import InvalidArgument, WrongResult
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.trials.circumstances import told
 from bestof.selection.trials.timer import LateTimes
 from bestof.selection.trials.verifier import Verifier

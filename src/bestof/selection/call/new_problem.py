@@ -11,7 +11,7 @@ from bestof.selection.call.drift_watch import DriftWatch
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.identity.version import places
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.policies import Neighbour
 from bestof.selection.policies.policy import (
     Policy,

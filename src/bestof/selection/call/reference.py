@@ -7,7 +7,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.selection.hot_path import timed
-from bestof.selection.outside import registered_handlers, reraise_from_outside
+from bestof.selection.interrupts import registered_handlers, reraise_from_outside
 from bestof.selection.trials.trial import Trial, current_trial, detours, timed_later
 
 UNKNOWN = object()  # the expected result, if there is none to compare with

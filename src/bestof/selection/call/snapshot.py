@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 
 _MOST = 10_000  # the most values that are looked at
 _DEEPEST = 16  # levels of containers that are looked at

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 
 _DEEPEST = 24  # levels of functions and data that are read
 _MOST = 5_000  # the most values that are read; a closure may hold a whole data set

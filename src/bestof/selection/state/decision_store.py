@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from bestof.errors import StoreBusy, StoreError
 from bestof.selection.identity.host import host
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.notice import warn
-from bestof.selection.outside import reraise_from_outside
 from bestof.selection.state.forced_choice import ForcedChoice
 from bestof.selection.state.lock import current_lock
 from bestof.selection.store.deferred import DeferredStore

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from bestof.selection.duration import duration
 from bestof.selection.identity.problem import problem_text
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.notice import warn
-from bestof.selection.outside import reraise_from_outside
 
 
 class TrialEntry(NamedTuple):

@@ -11,7 +11,7 @@ from statistics import median
 from bestof.errors import InvalidArgument
 from bestof.selection.identity.alternative import Alternative, Function
 from bestof.selection.identity.problem import canonical
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.passes import OpenPasses
 from bestof.selection.policies import Race
 from bestof.selection.policies.policy import Policy, Search

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 
 _RAISED = (
     "raised ",

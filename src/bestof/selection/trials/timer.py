@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import nan
 from typing import Any, NamedTuple, Protocol
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 
 
 class Timing(Protocol):

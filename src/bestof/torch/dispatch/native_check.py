@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from bestof.errors import KernelError
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.notice import warn
-from bestof.selection.outside import reraise_from_outside
 from bestof.selection.state.registry import Defaults
 from bestof.torch.ops.distance import pieces
 

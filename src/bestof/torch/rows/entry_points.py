@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.notice import warn
-from bestof.selection.outside import reraise_from_outside
 from bestof.torch.ops import table
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.rows.register import take_rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 
 # Operands of more bytes are not copied: of these, only changes that PyTorch counts are noticed.
 _COPIED_BYTES = 64 * 2**20

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Verdict
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.operation import Operation

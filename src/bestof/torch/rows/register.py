@@ -14,7 +14,7 @@ import torch
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.torch.ops import table
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import Dtypes, name_of, own

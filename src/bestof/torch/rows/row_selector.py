@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.state.journal import DecisionEntry, Entry, TrialEntry
 from bestof.selection.trials.circumstances import raised
 from bestof.torch.backends.depends import DEPENDS

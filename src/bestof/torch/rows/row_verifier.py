@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bestof.errors import InvalidArgument
 from bestof.selection import Verdict, Verifier
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.torch.backends.cuda.events import is_capturing
 from bestof.torch.ops.combination import Combination
 from bestof.torch.ops.comparison import Finding, made_up

@@ -16,8 +16,8 @@ from bestof.torch.backends.shim import ASKED_EVERY
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer
 from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.convolution import estimate
-from bestof.torch.ops.convolution.group import computes_jointly
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem, parse_conv
+from bestof.torch.ops.convolution.whole_layer import computes_jointly
 from bestof.torch.ops.memory_format import Layout
 
 WHOLE = (True, True, True)

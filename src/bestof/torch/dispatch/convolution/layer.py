@@ -22,10 +22,10 @@ from bestof.torch.dispatch.met_modules import met
 from bestof.torch.dispatch.override import Override
 from bestof.torch.ops.convolution import as_is, im2row, shared_im2row
 from bestof.torch.ops.convolution.direction import DIRECTIONS, Direction
-from bestof.torch.ops.convolution.group import computes_jointly, shares_im2row, too_large
 from bestof.torch.ops.convolution.kept_matrices import KeptMatrices
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.ops.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.ops.convolution.whole_layer import computes_jointly, shares_im2row, too_large
 from bestof.torch.ops.memory_format import Layout
 from bestof.torch.ops.search_settings import PATIENCE, RACE, SEARCHES
 from bestof.torch.rows.call_counts import CallCounts

@@ -20,7 +20,7 @@ from bestof.torch.ops.dtypes import FLOAT32
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.pytorch_kernel import Kernel
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 

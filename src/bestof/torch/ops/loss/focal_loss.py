@@ -22,7 +22,7 @@ from bestof.torch.ops.guards import is_plain_tensor
 from bestof.torch.ops.loss.focal_formula import formula
 from bestof.torch.ops.loss.reused_memory import ReusedMemory
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 COMPARED = 1024

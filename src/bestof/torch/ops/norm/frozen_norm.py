@@ -27,7 +27,7 @@ from bestof.torch.ops.norm.frozen_norm_problem import (
     slope_of,
 )
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, units
+from bestof.torch.ops.rounding_operation import Part, units
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 8.0  # of a slope, a shift, a product and a sum, by PyTorch in float32

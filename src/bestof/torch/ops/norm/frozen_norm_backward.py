@@ -26,7 +26,7 @@ from bestof.torch.ops.norm.frozen_norm_problem import (
     slope_of,
 )
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, units
+from bestof.torch.ops.rounding_operation import Part, units
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 5.0  # of a slope and a product, by PyTorch in float32

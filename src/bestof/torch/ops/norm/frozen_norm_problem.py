@@ -13,7 +13,7 @@ from bestof.torch.ops.distance import peak, size_of
 from bestof.torch.ops.dtypes import FLOAT32, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.guards import is_plain_tensor
-from bestof.torch.ops.rounding import RoundingOperation
+from bestof.torch.ops.rounding_operation import RoundingOperation
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _SHAPE = 4, 64, 112, 112

@@ -10,7 +10,7 @@ from torch import Tensor
 from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.comparison import Scale, root
 from bestof.torch.ops.distance import peak, size_of
-from bestof.torch.ops.rounding import Part
+from bestof.torch.ops.rounding_operation import Part
 
 
 def gradient_parts(

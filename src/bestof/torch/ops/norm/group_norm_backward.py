@@ -28,7 +28,7 @@ from bestof.torch.ops.native_operands import (
 from bestof.torch.ops.norm.gradient_parts import gradient_parts
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.pytorch_kernel import Kernel
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
 LEAST = 3 * 2**17

@@ -22,7 +22,7 @@ from bestof.torch.ops.native_operands import address, compiled_by
 from bestof.torch.ops.norm.layer_norm_problem import LEAST, LayerNormProblem, is_plain_norm
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.pytorch_kernel import Kernel
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
 Normed = tuple[Tensor, Tensor, Tensor]

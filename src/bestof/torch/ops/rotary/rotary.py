@@ -20,7 +20,7 @@ from bestof.torch.ops.dtypes import BFLOAT16, FLOAT32, name_of
 from bestof.torch.ops.examples import random
 from bestof.torch.ops.native_operands import address, compiled_by
 from bestof.torch.ops.operation import Call
-from bestof.torch.ops.rounding import Part, RoundingOperation, units
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation, units
 from bestof.torch.ops.row import Row
 
 _ROUNDINGS = 3.0  # of two products and their sum

@@ -23,7 +23,7 @@ from bestof.torch.ops.examples import random
 from bestof.torch.ops.native_operands import address, compiled_by, is_large
 from bestof.torch.ops.operation import Call
 from bestof.torch.ops.pytorch_kernel import Kernel
-from bestof.torch.ops.rounding import Part, RoundingOperation
+from bestof.torch.ops.rounding_operation import Part, RoundingOperation
 from bestof.torch.ops.row import Row
 
 LEAST = 2**18

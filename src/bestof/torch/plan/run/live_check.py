@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.state.registry import Defaults
 from bestof.selection.state.sample_interval import calls_between
 from bestof.torch.plan.steps.binding import Binding

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.ops.distance import Distance, Size, distance, peak, size_of
-from bestof.torch.ops.rounding import UNIT
+from bestof.torch.ops.rounding_operation import UNIT
 from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.steps.comparison import Comparison, stands_out
 from bestof.torch.plan.steps.layer_reference import (

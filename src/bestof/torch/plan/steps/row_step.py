@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bestof.errors import KernelError, NoAlternative
 from bestof.selection import BestOf
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.selection.notice import warn
-from bestof.selection.outside import reraise_from_outside
 from bestof.torch.backends.shim import Native
 from bestof.torch.ops.native_operands import address
 from bestof.torch.ops.operation import Operation

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Verdict, Verifier
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.interrupts import reraise_from_outside
 from bestof.torch.plan.steps.compared_step import ComparedStep
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from bestof import Alternative, BestOf
-from bestof.selection.outside import comes_from_outside, registered_handlers
+from bestof.selection.interrupts import comes_from_outside, registered_handlers
 from bestof.selection.trials.trial import current_trial, detours
 
 pytestmark = pytest.mark.skipif(
