@@ -21,7 +21,7 @@ from bestof.errors import NoAlternative
 from bestof.torch.backends.device import Device
 from bestof.torch.dispatch.convolution.layer import ConvolutionLayer, Gradients, Mask
 from bestof.torch.dispatch.convolution.shortcut import Note, Shortcut
-from bestof.torch.ops.convolution import channels_last, onednn
+from bestof.torch.ops.convolution.channels_last import is_right_as_is
 from bestof.torch.ops.convolution.direction import Direction
 from bestof.torch.ops.convolution.problem import ConvProblem
 from bestof.torch.ops.convolution.recognition import (
@@ -210,14 +210,9 @@ def _format(input: Tensor, weight: Tensor) -> Layout:
 
 
 def _served(problem: ConvProblem, direction: Direction) -> ConvProblem | None:
-    """Return the problem, unless PyTorch's ordinary kernel is not known to be right in channels
-    last: its transposed one may take other code."""
-    layouts = problem.input_layout, problem.weight_layout, problem.grad_layout
-    if "channels_last" not in layouts:
-        return problem
-    if channels_last.reads_strides(problem) or not onednn.serves(problem, direction):
-        return None
-    return problem
+    """Return the problem, unless PyTorch's ordinary kernel is not known to be right: its transposed
+    one may take other code."""
+    return problem if is_right_as_is(problem, direction) else None
 
 
 def _is_pytorchs_turn(found: Shortcut) -> bool:

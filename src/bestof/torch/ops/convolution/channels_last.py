@@ -43,6 +43,17 @@ def reads_strides(problem: ConvProblem) -> bool:
     return problem.groups > 1 and problem.weight_layout == "other"
 
 
+def is_right_as_is(problem: ConvProblem, direction: Direction) -> bool:
+    """Return whether PyTorch's own kernel is known to be right in the layouts of a problem.
+
+    Ask this before a call that the program does not make itself.
+    """
+    layouts = problem.input_layout, problem.weight_layout, problem.grad_layout
+    if "channels_last" not in layouts:
+        return True
+    return not reads_strides(problem) and onednn.serves(problem, direction)
+
+
 def _converted(problem: ConvProblem) -> ConvProblem:
     return problem._replace(input_layout="channels_last", weight_layout="channels_last")
 

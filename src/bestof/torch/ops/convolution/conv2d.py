@@ -88,11 +88,12 @@ class Conv2d(Conv2dPass):
     def combination(self, args: tuple[Any, ...]) -> Combination | None:
         """Return the convolution of one combination of the images."""
         problem, input, weight, bias = args
-        numbers = self.numbers(problem, problem.input_shape[0])
+        smaller = one_image(problem)
+        numbers = self.numbers(smaller, len(input))
         if numbers is None:
             return None
         bias = None if bias is None else bias * float(numbers.sum())
-        return Combination((one_image(problem), combined(input, numbers), weight, bias), numbers)
+        return Combination((smaller, combined(input, numbers), weight, bias), numbers)
 
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of outputs.

@@ -30,10 +30,11 @@ class Conv2dInputGradient(Conv2dGradient):
     def combination(self, args: tuple[Any, ...]) -> Combination | None:
         """Return the gradient of one combination of the images."""
         problem, gradient, weight = args
-        numbers = self.numbers(problem, problem.input_shape[0])
+        smaller = one_image(problem)
+        numbers = self.numbers(smaller, len(gradient))
         if numbers is None:
             return None
-        return Combination((one_image(problem), combined(gradient, numbers), weight), numbers)
+        return Combination((smaller, combined(gradient, numbers), weight), numbers)
 
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of gradients of the input, as that of outputs."""

@@ -26,6 +26,7 @@ from bestof.torch.ops.comparison import (
     own_sums,
     root,
 )
+from bestof.torch.ops.convolution.channels_last import is_right_as_is
 from bestof.torch.ops.convolution.direction import Direction, Pass
 from bestof.torch.ops.convolution.estimate import (
     MARGIN,
@@ -228,11 +229,15 @@ class Conv2dPass(Operation[ConvProblem]):
             bound = bound.plus(float32_inside())
         return Side(result, bound)
 
-    def numbers(self, problem: ConvProblem, parts: int) -> Tensor | None:
-        """Return the numbers that combine the parts of a result; None if all are to be computed."""
-        if self.device is not CPU or problem.dtype != "float32" or parts < LEAST:
+    def numbers(self, smaller: ConvProblem, parts: int) -> Tensor | None:
+        """Return the numbers that combine the parts of a result; None if all are to be computed.
+
+        smaller: the problem of the combination. oneDNN may compute it by another kernel than the
+        whole call, and some of its kernels for channels last write outside their memory.
+        """
+        if self.device is not CPU or smaller.dtype != "float32" or parts < LEAST:
             return None
-        return numbers_for(parts)
+        return numbers_for(parts) if is_right_as_is(smaller, self.direction) else None
 
     @abstractmethod
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:

@@ -32,12 +32,12 @@ class Conv2dWeightGradient(Conv2dGradient):
         """Return the gradient of one combination of the filters."""
         problem, gradient, input = args
         k, *filter = problem.weight_shape
-        numbers = self.numbers(problem, k) if problem.groups == 1 else None
+        smaller = problem._replace(weight_shape=(1, *filter))
+        numbers = self.numbers(smaller, k) if problem.groups == 1 else None
         if numbers is None:
             return None
         images = torch.cat([combined(image, numbers) for image in gradient]).unsqueeze(1)
-        problem = problem._replace(weight_shape=(1, *filter))
-        return Combination((problem, images, input), numbers)
+        return Combination((smaller, images, input), numbers)
 
     def scale(self, problem: ConvProblem, tensors: Sequence[Tensor | None]) -> Scale:
         """Return the scale of gradients of the weight: exact sums of squared terms, tap by tap."""
