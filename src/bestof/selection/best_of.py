@@ -22,7 +22,6 @@ from bestof.selection.policies.policy import Policy
 from bestof.selection.reports.paper_interface import PaperInterface
 from bestof.selection.reports.report import Met, ProblemReport, SelectorReport
 from bestof.selection.reports.report_builder import (
-    Price,
     report_all,
     report_problem,
     report_selector,
@@ -304,7 +303,7 @@ class BestOf(PaperInterface, HotPath):
                 known.decisions,
                 known.tunings,
                 known.alternatives,
-                Price(known.trials, known.trial_seconds, known.loss_seconds),
+                known.costs,
                 known.savings(),
                 surcharges=self._surcharges(),
                 met=met,
@@ -341,16 +340,16 @@ class BestOf(PaperInterface, HotPath):
     @property
     def budget(self) -> float | None:
         """The share of the time that trials may cost; None for no bound. It may be set."""
-        return self._knowledge.budget_share
+        return self._knowledge.costs.share
 
     @budget.setter
     def budget(self, share: float | None) -> None:
-        self._knowledge.budget_share = parse_share(share, f"BestOf({self.name!r}): budget")
+        self._knowledge.costs.share = parse_share(share, f"BestOf({self.name!r}): budget")
 
     @property
     def trials(self) -> int:
         """The number of timed calls."""
-        return self._knowledge.trials
+        return self._knowledge.costs.trials
 
     @property
     def decided(self) -> int:
@@ -361,12 +360,12 @@ class BestOf(PaperInterface, HotPath):
     @property
     def trial_seconds(self) -> float:
         """The seconds that the timed calls took."""
-        return self._knowledge.trial_seconds
+        return self._knowledge.costs.trial_seconds
 
     @property
     def loss_seconds(self) -> float:
         """The part of `trial_seconds` that calls of the chosen alternatives would have saved."""
-        return self._knowledge.loss_seconds
+        return self._knowledge.costs.loss_seconds
 
     @property
     def settled_calls(self) -> int:
@@ -383,7 +382,7 @@ class BestOf(PaperInterface, HotPath):
         their seconds until then. The oldest decisions are forgotten first.
         """
         with self._knowledge.lock:
-            return list(self._knowledge.course)
+            return list(self._knowledge.costs.course)
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""

@@ -66,11 +66,11 @@ def test_tuning_that_was_ordered_needs_no_budget(program: Program) -> None:
 
 
 def test_cheap_comparisons_of_ordered_tuning_need_no_budget(program: Program) -> None:
-    knowledge = program.selector(TIMES)._knowledge
-    knowledge.budget.book(100.0)
-    assert not knowledge.may_compare()
+    costs = program.selector(TIMES)._knowledge.costs
+    costs.budget.book(100.0)
+    assert not costs.may_compare()
     with lifted():
-        assert knowledge.may_compare()
+        assert costs.may_compare()
 
 
 def test_a_pass_of_a_group_is_never_cut(program: Program) -> None:
@@ -306,12 +306,12 @@ def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
     selector(1)
     assert selector.trials == 1  # a comparison is taken to cost as much as three calls
     for _ in range(9):
-        selector._knowledge.compared(0.01, 1.0, trusted=True)
+        selector._knowledge.costs.compared(0.01, 1.0, trusted=True)
     account.lost = SHARE * account.seconds - 1.5
     selector(1)
     assert selector.trials == 1  # those of a trusted alternative tell nothing of others
     for _ in range(9):
-        selector._knowledge.compared(0.01, 1.0, trusted=False)
+        selector._knowledge.costs.compared(0.01, 1.0, trusted=False)
     account.lost = SHARE * account.seconds - 1.5
     selector(1)
     assert selector.trials == 2
@@ -322,7 +322,7 @@ def test_one_comparison_in_which_a_library_sets_itself_up_does_not_end_the_searc
 ) -> None:
     selector = program.selector({"first": 1.0, "same": 1.0}, check=Free(program))
     selector(1)
-    selector._knowledge.compared(1000.0, 1.0, trusted=False)
+    selector._knowledge.costs.compared(1000.0, 1.0, trusted=False)
     account = selector._knowledge.budget
     program.clock.passes(100.0)
     account.lost = SHARE * account.seconds - 10.0  # enough for a trial and eight calls

@@ -114,7 +114,7 @@ class Attempt(Trial):
             self.timing = late.start(args)
             self.timed = self.timing is not None
         watched = self.timed and late is None and self.tuning.least > LEAST
-        before = knowledge.watch(self.tuning) if watched else None
+        before = knowledge.costs.watch(self.tuning) if watched else None
         failure: Exception | None = None
         handlers = registered_handlers()
         try:
@@ -129,10 +129,7 @@ class Attempt(Trial):
             self.timing = None if type(result) is CoroutineType else late.stop(self.timing)
             self.timed = self.timing is not None
         if failure is None:
-            if before is not None:
-                self.waited = knowledge.budget.waited_in(before, seconds)
-            if self.apart:
-                seconds = knowledge.own_seconds(self, seconds)
+            seconds = knowledge.costs.own_seconds(self, seconds, before)
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
             if verifier is not None and expected is not UNKNOWN:
@@ -213,7 +210,7 @@ class Attempt(Trial):
         if self.stage in candidate.trusted:
             return UNKNOWN
         trusted = verifier.trusts(candidate.alternative.name)
-        if trusted and not (self.timed and self.knowledge.may_compare()):
+        if trusted and not (self.timed and self.knowledge.costs.may_compare()):
             return UNKNOWN
         if not trusted:
             self._pollute()
@@ -259,7 +256,7 @@ class Attempt(Trial):
         cost = waited - seconds if self.guard.late is None else waited
         of_a_stage = self.knowledge.grouped and self.guard.late is None
         call = seconds if of_a_stage or self.tuning.least == inf else self.tuning.least
-        self.knowledge.compared(cost, call, trusted=trusted)
+        self.knowledge.costs.compared(cost, call, trusted=trusted)
         if verdict.wrong is not None:
             self.withdraw()
         elif verdict.tells:

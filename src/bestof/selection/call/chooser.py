@@ -62,7 +62,7 @@ class Chooser:
             position = tuning.asked
             if (
                 position is not None
-                and knowledge.may_try(tuning)
+                and knowledge.costs.may_try(tuning)
                 and (
                     parent is None
                     or (parent.parent is None and parent.owner is not knowledge)
@@ -88,7 +88,7 @@ class Chooser:
                     self._plain
                     and tuning.decision is None
                     and (parent is None or not parent.has_above(knowledge))
-                    and (stage > 0 or knowledge.may_try(tuning))
+                    and (stage > 0 or knowledge.costs.may_try(tuning))
                 ):
                     position, begun = self._next(tuning, stage)
                 if position is None:
@@ -169,7 +169,7 @@ class Chooser:
         failure: Exception | None = None
         handlers = registered_handlers()
         counts = begun.timed if begun is not None else not knowledge.grouped
-        before = knowledge.watch(tuning) if tuning.least > LEAST else None
+        before = knowledge.costs.watch(tuning) if tuning.least > LEAST else None
         try:
             seconds, result = timed(
                 detours,
@@ -194,10 +194,8 @@ class Chooser:
             if failure is not None:
                 return attempt.turn_to_another(trial, failure, None).run(args, kwargs)
             return attempt.awaited(result, None, None, args, kwargs)
-        if before is not None:
-            trial.waited = knowledge.budget.waited_in(before, seconds)
-        if trial.apart:
-            seconds = knowledge.own_seconds(trial, seconds)
+        if before is not None or trial.apart:
+            seconds = knowledge.costs.own_seconds(trial, seconds, before)
         with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:
@@ -325,7 +323,7 @@ class Chooser:
             position = tuning.orphan()
         else:
             timed = self._guard.late is None or not self._guard.late.blocks(tuning)
-            timed = timed and self._knowledge.may_try(tuning)
+            timed = timed and self._knowledge.costs.may_try(tuning)
             position = self._ask(tuning) if timed else tuning.best_known()
         if stage == 0 and tuning.decision is not None:
             timed = False

@@ -119,7 +119,7 @@ class DriftWatch:
 
     def _is_due(self, verifier: Verifier, decision: Decision, stage: int) -> bool:
         """Return whether the result of this settled call should be compared again."""
-        guess = (1 + self._knowledge.comparison) * (decision.seconds or 0.0)
+        guess = (1 + self._knowledge.costs.comparison) * (decision.seconds or 0.0)
         return not verifier.trusts(decision.alternative) and registry.Defaults.live_checks.is_due(
             (self.name, decision.problem, stage), guess
         )

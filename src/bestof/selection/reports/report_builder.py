@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from bestof.selection.identity.alternative import Alternative
 from bestof.selection.identity.problem import problem_text
@@ -21,17 +21,10 @@ from bestof.selection.state.decision import Decision
 from bestof.selection.state.noise import is_noisy, spread
 from bestof.selection.state.registry import selectors
 from bestof.selection.state.savings import Savings
+from bestof.selection.state.trial_costs import TrialCosts
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.record import Evidence, Record
-
-
-class Price(NamedTuple):
-    """What the search of a selector has cost."""
-
-    trials: int
-    trial_seconds: float
-    loss_seconds: float
 
 
 def report_problem(
@@ -123,7 +116,7 @@ def report_selector(
     decisions: Mapping[Hashable, Decision],
     tunings: Mapping[Hashable, Tuning],
     alternatives: Sequence[Alternative],
-    price: Price,
+    costs: TrialCosts,
     savings: Savings,
     *,
     surcharges: Mapping[str, float],
@@ -162,9 +155,9 @@ def report_selector(
         ]
         saved = sum(one.saved for one in problems)
         savings = Savings(sum(one.settled_calls for one in problems), saved)
-    lost = price.loss_seconds + sum(map(_lost, open_ones.values()))
+    lost = costs.loss_seconds + sum(map(_lost, open_ones.values()))
     return SelectorReport(
-        name, stages, tuple(problems), *price._replace(loss_seconds=lost), *savings
+        name, stages, tuple(problems), costs.trials, costs.trial_seconds, lost, *savings
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import inf
@@ -17,11 +16,8 @@ from bestof.selection.identity.problem import canonical, problem_text
 from bestof.selection.notice import warn_of_all
 from bestof.selection.passes import OpenPasses, Pass, PythonWinner
 from bestof.selection.policies import Drift
-from bestof.selection.policies.policy import Search
-from bestof.selection.policies.window import Window
-from bestof.selection.state import registry
-from bestof.selection.state.budget import LEAST_COST, Budget
-from bestof.selection.state.candidate import SAMPLES_KEPT, Candidate
+from bestof.selection.state.budget import Budget
+from bestof.selection.state.candidate import Candidate
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.decision_store import DecisionStore
 from bestof.selection.state.family import Family, SharedSearch
@@ -30,18 +26,14 @@ from bestof.selection.state.lock import current_lock
 from bestof.selection.state.lock_writer import LockWriter
 from bestof.selection.state.policy_choice import PolicyChoice
 from bestof.selection.state.savings import Savings
+from bestof.selection.state.trial_costs import TrialCosts
 from bestof.selection.state.tuning import Tuning
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.record import Evidence, Record
-from bestof.selection.trials.crowd import Waits
 from bestof.selection.trials.trial import Trial
 from bestof.selection.trials.verifier import Verifier
 
 _log = logging.getLogger("bestof")
-
-_COURSE_KEPT = 4096  # decisions
-_COMPARISON = 3.0  # calls: the cost of a comparison, before the first
-_DEARER = 4.0  # times the price so far: the most that one comparison may be worth to it
 
 
 class Knowledge:
@@ -51,7 +43,7 @@ class Knowledge:
     gets a `Decision` in `decisions`, which is written to the store, and a winner in `settled`, the
     dictionary that the hot path reads. A problem that is no longer called moves from `settled` to
     `older`, and from there out of memory. If a winner fails or drifts, its problem goes back to
-    `tunings`.
+    `tunings`. `costs` has what all trials have cost.
 
     Shared state changes only while `lock` is held. Warnings (`notices`) and entries for listeners
     wait until the lock is free. `max_problems` bounds the number of settled problems in memory, and
@@ -99,7 +91,7 @@ class Knowledge:
         )
         self.choice = choice
         self.budget = budget
-        self.budget_share = share  # of the time, for trials; None for no bound
+        self.costs = TrialCosts(budget, share, choice, checks=not plain)
         self.stored = DecisionStore(name, find_store)
         self._remembered: dict[str, Record] = {}  # from before the alternatives changed
         # Evidence of alternatives that the selector had, and may have again.
@@ -114,12 +106,6 @@ class Knowledge:
         self.drifts: dict[Hashable, Drift] = {}  # of settled problems that were sampled
         self.notices: list[str] = []  # warnings for when the lock is free
         self.journal = journal
-        self.comparison = _COMPARISON  # what one has cost of late, in the same unit
-        self.trials = 0
-        self.trial_seconds = 0.0
-        self.loss_seconds = 0.0
-        # For time lines: when a decision was made, and the trials and their seconds until then.
-        self.course: deque[tuple[float, int, float]] = deque(maxlen=_COURSE_KEPT)
         self.earlier: dict[Hashable, Savings] = {}  # by winners before the present one
         self._retired = Savings()  # by winners of problems that have left memory
         family.join(self)
@@ -180,59 +166,6 @@ class Knowledge:
         return [*self.older.items(), *self.settled.items()]
 
     # Searches
-
-    def compared(self, cost: float, seconds: float, *, trusted: bool) -> None:
-        """Note what the comparison of a first result cost.
-
-        seconds: of a call before it, by which later costs are told from later calls: of the fastest
-            trial so far, or of the compared alternative if there is none, or if it is one stage.
-        trusted: whether it was one of a trusted alternative. It is cheaper than others, whose cost
-            it does not tell.
-        """
-        if self.budget.is_on:
-            self.budget.book(cost)
-        if 0.0 < seconds < inf and not trusted:
-            # The first one may pay for what a library sets up: seconds, on a device. Alone, it
-            # raises the price of later ones by a few times only.
-            dear = _DEARER * self.comparison
-            self.comparison = (self.comparison + min(cost / seconds, dear)) / 2
-
-    def may_try(self, tuning: Tuning) -> bool:
-        """Return whether the next trial, with its comparison, need not wait.
-
-        It waits for the budget, and for neighbours that have the processors.
-        """
-        least = tuning.least
-        if least == inf or registry.ranks_agree():
-            return True  # the program needs the call; or all ranks of a job try alike
-        if isinstance(self.choice.current(), Window):
-            return True  # the program has named the steps that may be slow
-        position = tuning.ask() if tuning.asked is None else tuning.asked
-        if position is None:
-            return True  # the search is over
-        if self.budget.is_crowded(self.budget_share, least):
-            return False
-        cost = tuning.likely_cost(position)
-        if self._checks and position > 0 and not tuning.candidates[position].trusted:
-            cost += least * self.comparison
-        # A trial that is likely to cost nothing waits too, while the account is used up.
-        return self.budget.allows(self.budget_share, max(cost, min(least, LEAST_COST)))
-
-    def watch(self, tuning: Tuning) -> Waits | None:
-        """Return what tells later whether a trial that begins now had to wait for neighbours."""
-        if registry.ranks_agree() or isinstance(self.choice.current(), Window):
-            return None  # as in `may_try`
-        return self.budget.watch(self.budget_share, tuning.least)
-
-    def own_seconds(self, trial: Trial, seconds: float) -> float:
-        """Return the time of a trial without what was set apart, and book that on its own."""
-        if self.budget.is_on:
-            self.budget.book(trial.apart)
-        return max(0.0, seconds - trial.apart)
-
-    def may_compare(self) -> bool:
-        """Return whether the budget allows a cheap comparison of a trusted alternative."""
-        return registry.ranks_agree() or self.budget.has_left(self.budget_share)
 
     def hold(self, tuning: Tuning) -> None:
         """Add a search that is complete; calls may use it from now on.
@@ -372,7 +305,6 @@ class Knowledge:
             else:
                 self.conclude(tuning)
             return
-        search = tuning.search
         if timed:
             candidate = tuning.candidates[position]
             if trial.children is not None:
@@ -380,28 +312,14 @@ class Knowledge:
             self.journal.add_trial(
                 (tuning.problem, candidate.alternative.name, stage, seconds, clean, trial.waited)
             )
-            self.trials += 1
-            self.trial_seconds += seconds
+            self.costs.took(seconds)
             if whole:
                 candidate.calls += 1
+                # Trials that met an unsettled choice are in the loss of that choice's selector.
+                if clean or (trial.clean and trial.waited):
+                    self.costs.counted(tuning, candidate, total, trial.waited)
                 if clean:
-                    # Trials that met an unsettled choice are in the loss of that choice's selector.
-                    candidate.counted += 1
-                    candidate.seconds += total
-                    if len(candidate.samples) < SAMPLES_KEPT and not _ignores(search):
-                        candidate.samples.append(total)
-                    if self.budget.is_on:
-                        self.budget.book(total - tuning.least)
-                        tuning.least = min(tuning.least, total)
-                    tuning.asked = None
-                    tuning.unsaved = True
-                    search.tell(position, total)
-                elif trial.clean and trial.waited:
-                    # What neighbours took is no price of tuning.
-                    candidate.counted += 1
-                    candidate.seconds += total - trial.waited
-                    if self.budget.is_on:
-                        self.budget.book(total - trial.waited - tuning.least)
+                    tuning.tell(position, total)
         if tuning.asks_ahead and tuning.lone is None:
             tuning.asked = tuning.ask()
             if tuning.asked is not None:  # so there is no winner: most trials need not ask for it
@@ -429,13 +347,8 @@ class Knowledge:
         self.decisions[tuning.problem] = decision
         if source != "only":  # else its evidence was not asked for
             self._remembered.pop(tuning.key or "", None)
-        self.course.append((time.perf_counter(), self.trials, self.trial_seconds))
         self._tell(tuning)
-        best = decision.seconds
-        for candidate in tuning.candidates:
-            if best is not None:
-                self.loss_seconds += max(0.0, candidate.seconds - candidate.counted * best)
-            candidate.seconds, candidate.calls, candidate.counted = 0.0, 0, 0
+        self.costs.decided(tuning, decision.seconds)
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "%s: %s (%s)%s",
@@ -590,8 +503,7 @@ class Knowledge:
             comes_back = any(one.alternative in new for one in record.evidence)
             self._remembered[key] = replace(record, decision=None) if comes_back else record
         self._retired = earlier.savings()
-        self.trials, self.trial_seconds = earlier.trials, earlier.trial_seconds
-        self.loss_seconds, self.course = earlier.loss_seconds, earlier.course
+        self.costs.continues(earlier.costs)
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems, so that the next run continues with it."""
@@ -621,10 +533,6 @@ class Knowledge:
     def where(self, problem: Hashable) -> str:
         """Return the beginning of a message about a problem."""
         return f"BestOf({self.name!r}), problem {problem_text(problem)}"
-
-
-def _ignores(search: Search) -> bool:
-    return bool(getattr(search, "ignores", False))
 
 
 def _shared_key(tuning: Tuning) -> tuple[Hashable, tuple[bool, ...]]:

@@ -139,9 +139,10 @@ class Tuning:
         return self.lone if position is None else position
 
     def tell(self, position: int, seconds: float) -> None:
+        """Take the time of a trial that counts, of this run or of an earlier one."""
         self.asked = None
         samples = self.candidates[position].samples
-        if len(samples) < SAMPLES_KEPT:
+        if len(samples) < SAMPLES_KEPT and not getattr(self.search, "ignores", False):
             samples.append(seconds)
         self.unsaved = True
         self.search.tell(position, seconds)
