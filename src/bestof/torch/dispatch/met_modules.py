@@ -2,10 +2,10 @@
 
 A call that is answered in Python looks up the stack for the module that makes it. Others answer in
 C++, and modules that are alike share a problem. So global hooks note, for the first passes through
-a model, which modules are alike: those of one class with the same settings, and operands of the
-same shapes, which want gradients alike. The hooks also tell the backward pass whose gradients it
-computes. They are taken out after a few passes that show no new module, and do not go in before a
-module has called in Python, so that compiled models never see them.
+a model, which modules are alike: those of one class with the same settings, and parameters and
+operands of the same shapes, which want gradients alike. The hooks also tell the backward pass whose
+gradients it computes. They are taken out after a few passes that show no new module, and do not go
+in before a module has called in Python, so that compiled models never see them.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ class MetModules:
             operands = [one for one in arguments if isinstance(one, Tensor)]
             shapes = tuple((one.shape, one.dtype, one.requires_grad) for one in operands)
             parts = tuple((type(one), one.extra_repr()) for one in module.modules())
-            trained = tuple(one.requires_grad for one in module.parameters())
-            look = (parts, shapes, trained, module.training)
+            # Not every module tells its sizes by `extra_repr`: `Conv1D` of transformers does not.
+            weights = tuple((one.shape, one.requires_grad) for one in module.parameters())
+            look = (parts, shapes, weights, module.training)
             self._quiet = 0
             self._look[place] = look
             self._alike.setdefault(look, {})[place] = None

@@ -95,6 +95,27 @@ def test_modules_that_are_alike_share_a_problem_that_one_of_them_met(modules: Me
     assert found[("forward", 8)] == ("3",)
 
 
+def test_modules_with_weights_of_other_sizes_are_not_alike(modules: MetModules) -> None:
+    class Silent(nn.Module):
+        """Tells no sizes by `extra_repr`, like `Conv1D` of transformers."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(width))
+
+        def forward(self, x: Tensor) -> Tensor:
+            Counting.counts.count(("forward", self.weight.numel()))
+            return x
+
+    Counting.counts = CallCounts()
+    net = nn.Sequential(Silent(2), Silent(3), Silent(2))
+    for _ in range(2):
+        net(torch.ones(2, 8))
+    found = places(Counting.counts)
+    assert set(found[("forward", 2)]) == {"0", "2"}
+    assert found[("forward", 3)] == ("1",)
+
+
 def test_the_hooks_go_in_late_and_come_out_soon(modules: MetModules) -> None:
     Counting.counts = CallCounts()
     quiet = nn.Sequential(nn.ReLU())
