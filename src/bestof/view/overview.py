@@ -23,6 +23,7 @@ _NAME = "layer or problem"
 _NUMBERS = ("calls", "before", "after", "gain", "saved", "")
 _END = re.compile(r"( \+\d+)?( \([^()]*\))?$")  # of a name, see `names_of`
 _USUAL = re.compile(r",(s1|p0|d1|g1)\b")
+_FAMILY = re.compile(r" \((convolution |product, )")
 _THREADS = re.compile(r" threads=\d+")
 _NARROWEST = 16  # columns of a name
 
@@ -110,17 +111,29 @@ def _marks(row: Row, notes: dict[str, int]) -> str:
 
 
 def _cut_name(name: str, width: int) -> str:
-    """Return the name, shortened before the number of like modules and the selector, if these
-    leave room."""
+    """Return the name in at most `width` columns.
+
+    What stands in brackets gives way to half of the width. A module then loses the beginning of its
+    path, as all layers of a model may begin alike. The number of like modules is never cut.
+    """
     end = _END.search(name)
-    ending = "" if end is None or len(end[0]) > width // 2 else end[0]
-    return cut(name[: len(name) - len(ending)], width - len(ending)) + ending
+    if len(name) <= width or end is None:
+        return name
+    count, detail = end[1] or "", end[2] or ""
+    place = name[: len(name) - len(count) - len(detail)]
+    room = max(width // 2, width - len(place) - len(count))
+    if len(detail) > room:
+        detail = f" ({cut(detail[2:-1], room - 3)})"
+    room = width - len(count) - len(detail)
+    if len(place) > room:  # a selector and its problem have a space between them
+        place = cut(place, room) if " " in place else f"…{place[len(place) - room + 1 :]}"
+    return f"{place}{count}{detail}"
 
 
 def _brief(name: str) -> str:
-    """Return the name of a pass of a convolution without that word, and its notation without the
-    usual stride, padding, dilation and groups."""
-    return _USUAL.sub("", name.replace("(convolution ", "(", 1))
+    """Return the name of a pass of a convolution, or of a product, without that word, and its
+    notation without the usual stride, padding, dilation and groups."""
+    return _USUAL.sub("", _FAMILY.sub(" (", name, count=1))
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:

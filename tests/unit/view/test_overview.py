@@ -305,3 +305,12 @@ def test_the_name_of_a_pass_is_cut_last() -> None:
     assert _cut_name(name, len(name)) == name
     assert _brief(name) == "features.19 +1 (input gradient)"
     assert _cut_name(_brief(name), 44 - 12).endswith(" +1 (input gradient)")
+
+
+def test_a_long_path_of_a_module_keeps_its_end() -> None:
+    name = _brief("vit.layers.0.attention.q_proj +15 (product, mm m2080 k256)")
+    assert name == "vit.layers.0.attention.q_proj +15 (mm m2080 k256)"
+    assert _cut_name(name, 33) == "…ntion.q_proj +15 (mm m2080 k256)"
+    assert _cut_name("fc1 +3 (addmm m23400 k256 n512)", 24) == "fc1 +3 (addmm m…56 n512)"
+    assert _cut_name("a.very.long.name", 9) == "…ong.name"
+    assert _cut_name("selector of a problem +2", 16) == "select…roblem +2"
