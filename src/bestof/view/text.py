@@ -28,6 +28,7 @@ from bestof.view.words import (
     node_state,
     not_shown,
     nothing,
+    problem_notes,
     problem_state,
     selector_line,
     status_text,
@@ -199,11 +200,13 @@ def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> Render
         for one in tried
     ]
     styles = [_style(one, one.name == problem.decision) for one in tried]
-    untried = [
-        Padding(Text(f"{reason}: {', '.join(names)}", "dim", overflow="fold"), (0, 0, 0, 3))
-        for reason, names in untried_names(problem).items()
-    ]
-    return Group(heading, _columns(name, widths, rows, styles=styles), *untried)
+    untried = [_aside(f"{why}: {', '.join(them)}") for why, them in untried_names(problem).items()]
+    notes = map(_aside, problem_notes(problem))
+    return Group(heading, *notes, _columns(name, widths, rows, styles=styles), *untried)
+
+
+def _aside(line: str) -> Padding:
+    return Padding(Text(line, "dim", overflow="fold"), (0, 0, 0, 3))
 
 
 def _columns(

@@ -111,6 +111,18 @@ def problem_state(problem: ProblemReport) -> str:
     return f"{state}; {problem.remark}" if problem.remark is not None else state
 
 
+def problem_notes(problem: ProblemReport) -> Iterator[str]:
+    """Yield where a problem was met, why it is not settled, the races that drift ended, and the
+    calls that were refused."""
+    if problem.places:
+        yield f"met in {', '.join(problem.places)}"
+    if not problem.settled and problem.why:
+        yield problem.why
+    yield from map(str, problem.history)
+    if problem.refusals is not None:
+        yield problem.refusals
+
+
 def status_text(alternative: AlternativeReport) -> str:
     """Return the status, with its reason if there is one."""
     return (

@@ -21,6 +21,7 @@ from bestof.selection.reports.report import (
     SelectorReport,
     report_from_dict,
 )
+from bestof.selection.state.earlier_race import EarlierRace
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import NOT_NESTED, NOTHING
@@ -59,6 +60,22 @@ def test_rows_tell_time_spread_trials_speed_up_and_status() -> None:
     assert "b [unsettled]" in lines
     assert "<winograd6> [bold]" in view.render(NESTED, width=120, whole=True)
     assert "never called" not in view.render(NESTED, whole=True)
+
+
+def test_the_whole_report_tells_the_modules_and_all_footnotes() -> None:
+    settled, unsettled = NESTED.selectors[1].problems[0], NESTED.selectors[0].problems[1]
+    races = (EarlierRace("as is", 1e-3, 3e-3), EarlierRace("fft", 1e-3, 5e-4))
+    settled = replace(
+        settled, places=("conv1", "head"), settled_calls=9, refused_calls=2, history=races
+    )
+    unsettled = replace(unsettled, why="too many searches at once")
+    report = Report((SelectorReport("layer", 1, (settled, unsettled)),))
+    for text in (view.render(report, width=100, whole=True), str(report)):
+        words = " ".join(text.split())
+        assert "met in conv1, head" in words
+        assert "too many searches at once" in words
+        assert all(str(race) in words for race in races)
+        assert "winograd4 refused 2 of 9 calls because of their operands" in words
 
 
 def test_numbers_stand_under_one_another() -> None:

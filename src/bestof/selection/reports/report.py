@@ -189,6 +189,8 @@ class ProblemReport:
                 yield f"  {self.refusals}"
         else:
             yield f"{self.problem}: unsettled{f', {self.why}' if self.why else ''}"
+        if self.places:
+            yield f"  met in {', '.join(self.places)}"
         width = max(len(alternative.name) for alternative in self.alternatives)
         for alternative in self.alternatives:
             yield "  " + alternative.line(width)
