@@ -431,9 +431,8 @@ class BestOf(PaperInterface, HotPath):
 
     def __repr__(self) -> str:
         names = ", ".join(alternative.name for alternative in self._knowledge.alternatives)
-        return (
-            f"<BestOf {self.name!r} of {names}; {len(self._knowledge.decisions)} problems settled>"
-        )
+        settled = len(self._knowledge.decisions)
+        return f"<BestOf {self.name!r} of {names}; {settled} problem{'s' * (settled != 1)} settled>"
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: what was chosen for each problem."""

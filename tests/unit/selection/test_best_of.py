@@ -201,7 +201,7 @@ def test_has_the_attributes_of_the_original(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith("original\n")
     BestOf.print_report()
     assert "original\n" in capsys.readouterr().out
-    assert repr(selector) == "<BestOf 'original' of one, two; 1 problems settled>"
+    assert repr(selector) == "<BestOf 'original' of one, two; 1 problem settled>"
 
 
 def test_the_papers_numbers_make_the_papers_policy() -> None:

@@ -67,7 +67,7 @@ class AlternativeReport:
         if self.seconds is None:
             return f"{mark} {self.name:<{width}}  {self.status}{reason}"
         speedup = "" if self.speedup is None else f"  {self.speedup:.2f}x"
-        counted = "1 trial" if self.trials == 1 else f"{self.trials} trials"
+        counted = _counted(self.trials, "trial")
         failed = f"  disqualified{reason}" if self.status == "disqualified" else ""
         return (
             f"{mark} {self.name:<{width}}  {duration(self.seconds):>8}  {counted}{speedup}{failed}"
@@ -252,14 +252,12 @@ class SelectorReport:
         """Yield the cost of the search, and what it has saved."""
         if self.trials:
             took, lost = duration(self.trial_seconds), duration(self.loss_seconds)
-            yield f"{self.trials} trials took {took}, of which {lost} were lost"
+            yield f"{_counted(self.trials, 'trial')} took {took}, of which {lost} were lost"
         if self.saved_seconds:
             verb = "saved" if self.saved_seconds > 0 else "cost"
-            about = duration(abs(self.saved_seconds))
-            yield (
-                f"{self.settled_calls} settled calls {verb} about {about} against the first "
-                "alternative"
-            )
+            about, calls = duration(abs(self.saved_seconds)), self.settled_calls
+            counted = _counted(calls, "settled call")
+            yield f"{counted} {verb} about {about} against the first alternative"
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: a row for each problem."""
@@ -338,6 +336,10 @@ def _dict(value: Any) -> Any:
     if names is None:
         return tuple(map(_dict, value)) if type(value) is tuple and value else value
     return {name: _dict(getattr(value, name)) for name in names}
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def report_from_dict(content: Any) -> Report:
