@@ -29,6 +29,7 @@ WHEEL := build/wheel
 .PHONY: demo test test-all check docs results cross memcheck sanitize hostile sweep wheel torch-matrix format clean
 
 demo: .venv/installed
+	@mkdir -p build
 	$(PY) -m bestof run --beside 4 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
 	@echo "The command is .venv/bin/bestof; see every alternative: .venv/bin/bestof report --all build/demo.json"
 

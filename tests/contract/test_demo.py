@@ -36,6 +36,13 @@ def test_the_demo_runs_the_default_policy(recipe: list[str]) -> None:
     assert "--policy" not in run
 
 
+def test_the_demo_makes_the_folder_of_its_report(recipe: list[str]) -> None:
+    """A build of the kernels in another folder leaves none."""
+    (run,) = [place for place, line in enumerate(recipe) if "bestof run" in line]
+    assert "--report build/" in recipe[run]
+    assert "mkdir -p build" in recipe[:run]
+
+
 def test_the_last_line_and_the_readme_say_where_the_command_is(recipe: list[str]) -> None:
     assert recipe[-1].startswith("echo")
     assert ".venv/bin/bestof" in recipe[-1]
