@@ -119,7 +119,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--accuracy",
         metavar="LEVEL",
         choices=ACCURACIES,
-        help="what PyTorch's convolutions may become: exact, float32 (default), relaxed",
+        help="how exact PyTorch's results stay: exact, float32 (default), relaxed",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
