@@ -54,12 +54,28 @@ def test_results_in_a_pipe_do_not_go_to_the_terminal(
     assert "a result" not in terminal.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told", "result"),
+    [
+        (["operation", "silu", "--rounds", "1", "--seconds", "0.001"], "operations", "silu"),
+        (["dispatch", "--repeats", "2", "--calls", "8"], "calls", "direct call"),
+        (
+            ["gemm", "8x8x8,NT", "--threads", "1", "--rounds", "1", "--seconds", "0.001"],
+            "products",
+            "8x8x8",
+        ),
+    ],
+)
 def test_a_slow_command_shows_that_it_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    told: str,
+    result: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("torch")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert main(["bench", "operation", "silu", "--rounds", "1", "--seconds", "0.001"]) == 0
-    assert "measures operations" in terminal.getvalue()
-    assert "silu" in capsys.readouterr().out
+    assert main(["bench", *arguments]) == 0
+    assert f"measures {told}" in terminal.getvalue()
+    assert result in capsys.readouterr().out

@@ -12,6 +12,7 @@ from bestof.bench.dispatch import THREADS, measure
 from bestof.cli.options import add_json, add_number, parser_of
 from bestof.distribution import install
 from bestof.errors import BestofError
+from bestof.progress import under_way
 from bestof.view.bench.dispatch import dispatch_table, torch_dispatch_table
 from bestof.view.bench.table import print_tables
 
@@ -30,13 +31,16 @@ PyTorch's kernel. "enabled": bestof is enabled and has settled on PyTorch's own 
   bestof bench dispatch
   bestof bench dispatch --torch --json"""
 
+_WHAT = "measures calls"
+
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure and print."""
     options = make_parser().parse_args(argv)
     if options.torch:
         return _torch(options)
-    rows = measure(options.repeats, options.calls)
+    with under_way(_WHAT):
+        rows = measure(options.repeats, options.calls)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
@@ -49,9 +53,11 @@ def _torch(options: argparse.Namespace) -> int:
         raise BestofError(
             f"bench dispatch --torch needs PyTorch, which is not installed; {install('torch')}"
         )
-    from bestof.bench import torch_dispatch  # noqa: PLC0415  torch is optional, and slow to import
+    with under_way(_WHAT):
+        # torch is optional, and slow to import
+        from bestof.bench import torch_dispatch  # noqa: PLC0415
 
-    rows = torch_dispatch.measure(options.repeats, options.calls)
+        rows = torch_dispatch.measure(options.repeats, options.calls)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return 0

@@ -12,6 +12,7 @@ from bestof.bench.product.case import CASES, QUICK, parse_case
 from bestof.bench.product.measure import measure
 from bestof.cli.options import add_json, add_number, numbers_of, parser_of, seconds
 from bestof.errors import InvalidArgument
+from bestof.progress import under_way
 from bestof.selection.identity.host import host
 from bestof.view.bench.product import product_table
 from bestof.view.bench.table import print_tables
@@ -39,13 +40,14 @@ def call(argv: Sequence[str]) -> int:
     if options.quick and options.product:
         raise InvalidArgument("take one of PRODUCT and --quick")
     cases = QUICK if options.quick else tuple(map(parse_case, options.product)) or CASES
-    rows = measure(
-        cases,
-        numbers_of(options.threads, "--threads"),
-        rounds=options.rounds,
-        seconds=options.seconds,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    with under_way("measures products"):
+        rows = measure(
+            cases,
+            numbers_of(options.threads, "--threads"),
+            rounds=options.rounds,
+            seconds=options.seconds,
+            tell=lambda line: print(line, file=sys.stderr, flush=True),
+        )
     if options.json:
         print(json.dumps({"host": host(), "times": [asdict(row) for row in rows]}, indent=2))
     else:

@@ -34,11 +34,11 @@ def call(argv: Sequence[str]) -> int:
         raise BestofError(
             f"bench operation needs PyTorch, which is not installed; {install('torch')}"
         )
-    # torch is optional, and slow to import
-    from bestof.bench.operation import measure_operations  # noqa: PLC0415
-    from bestof.view.bench.operation import operation_table  # noqa: PLC0415
-
     with under_way("measures operations"):
+        # torch is optional, and slow to import
+        from bestof.bench.operation import measure_operations  # noqa: PLC0415
+        from bestof.view.bench.operation import operation_table  # noqa: PLC0415
+
         rows = measure_operations(
             options.operation,
             rounds=options.rounds,

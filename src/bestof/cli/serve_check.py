@@ -18,6 +18,7 @@ from torch import nn
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
 from bestof.cli.options import add_json, parser_of, tell
 from bestof.errors import BestofWarning, InvalidArgument
+from bestof.progress import under_way
 from bestof.torch.plan.engine_model import EngineModel
 from bestof.torch.plan.optimize import optimize
 
@@ -43,7 +44,7 @@ def call(argv: Sequence[str]) -> int:
         torch.set_num_threads(options.threads)
     engines = "installed" if options.engines is None else options.engines.split(",")
     tell(f"comparing the engines of {options.model}; if they are new, this takes a minute or two")
-    with warnings.catch_warnings():
+    with under_way("compares engines"), warnings.catch_warnings():
         warnings.simplefilter("ignore", BestofWarning)  # the lines tell what is out
         plan = optimize(model, example, accuracy=options.accuracy, engines=engines)
     assert isinstance(plan, EngineModel)
