@@ -79,7 +79,7 @@ def _parts(report: Report) -> Iterator[str]:
 def _cards(report: Report) -> Iterator[str]:
     total, run = net(report), report.run
     cards = []
-    if total.calls and run is not None:
+    if run is not None:
         cards.append(("ran", duration(run.seconds), _without(run, total.saved)))
     if total.calls:
         cards.append(("saved", duration(total.saved), f"in {plural(total.calls, 'settled call')}"))
@@ -138,7 +138,7 @@ def _row(name: str, row: Row, problems: dict[tuple[str, str], ProblemReport]) ->
         (row.before, duration(row.before)),
         (row.after, duration(row.after)),
         (row.gain, ratio(row.gain)),
-        (row.saved, duration(row.saved) if row.calls else ""),
+        (row.saved, duration(row.saved) if row.counted else ""),
     )
     for label, (value, text) in zip(_NUMBERS, numbers, strict=True):
         yield f'<td class="number" data-label="{label}" data-value="{value or 0:.9g}">{text}</td>'

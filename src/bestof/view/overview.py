@@ -96,7 +96,7 @@ def _numbers(row: Row) -> tuple[str, ...]:
         duration(row.before),
         duration(row.after),
         ratio(row.gain),
-        duration(row.saved) if row.calls else "",
+        duration(row.saved) if row.counted else "",
         "~" if row.noisy else "",
     )
 

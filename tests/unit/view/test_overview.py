@@ -85,6 +85,17 @@ def test_the_net_is_the_sum_of_the_rows_less_tuning() -> None:
     assert "saved 7.40 s in 26 settled calls, tuning cost 750 ms in 15 trials: net 6.65 s" in text
 
 
+def test_an_order_that_nothing_was_measured_beside_has_no_saving() -> None:
+    rows = AlternativeReport("as is", "not tried"), AlternativeReport("ours", "chosen")
+    ordered = ProblemReport("p", "ours", "forced", rows, settled_calls=20)
+    report = Report((SelectorReport("s", 1, (ordered,)),), RUN)
+    assert net(report).calls == 0
+    text = view.render(report)
+    assert re.search(r"^s p +20 +ours$", text, re.MULTILINE)
+    assert "saved" not in text
+    assert "<span>saved</span>" not in view.render(report, "html")
+
+
 def test_calls_are_those_of_the_problem_itself() -> None:
     inner = SelectorReport("pass", 1, (timed("a", 0.4, 0.3, 180), timed("b", 0.4, 0.2, 180)))
     outer = SelectorReport("layer", 2, (layer("a", ("pass", "a"), ("pass", "b")),))

@@ -45,13 +45,21 @@ class Row:
         return self.before / self.after if self.before is not None and self.after else None
 
     @property
+    def counted(self) -> int:
+        """The calls whose saving is known; 0 if an order was taken and nothing was measured."""
+        return self.calls if self.saved or self.gain is not None else 0
+
+    @property
     def weight(self) -> float:
         """Seconds of all calls; of one call, if they were not counted."""
         return (self.after or 0.0) * max(1, self.calls)
 
 
 class Net(NamedTuple):
-    """What all decisions saved, in seconds, and what all trials cost beyond the winners' time."""
+    """What all decisions saved, in seconds, and what all trials cost beyond the winners' time.
+
+    `calls` are those whose saving is known.
+    """
 
     saved: float
     tuning: float
@@ -114,7 +122,7 @@ def net(report: Report) -> Net:
         sum(row.saved for row in rows),
         sum(one.loss_seconds for one in report.selectors),
         sum(one.trials for one in report.selectors),
-        sum(row.calls for row in rows),
+        sum(row.counted for row in rows),
         sum(row.chosen is None for row in rows),
     )
 
