@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bestof.selection.duration import duration
@@ -72,9 +72,10 @@ def table_lines(rows: Sequence[Row], width: int, most: int | None) -> list[str]:
         names = [_brief(name) for name in names]
     # The longer column gives way, but not below half of the room.
     for_chosen = min(longest, max(room // 2, room - max(map(len, names))))
+    names = _cut_names(names, max(room - for_chosen, len(_NAME)))
     table = [
         [
-            _cut_name(name, max(room - for_chosen, len(_NAME))),
+            name,
             *(row[place].rjust(wide) for place, wide in zip(kept, middle, strict=True)),
             cut(picked, for_chosen),
         ]
@@ -110,24 +111,36 @@ def _marks(row: Row, notes: dict[str, int]) -> str:
     return marks
 
 
-def _cut_name(name: str, width: int) -> str:
+def _cut_names(names: Sequence[str], width: int) -> list[str]:
+    """Return the names in at most `width` columns, so that as many as possible differ.
+
+    The layers of a transformer differ at the ends of their paths, the stages of a ResNet before.
+    """
+    ways = [[_cut_name(one, width, way) for one in names] for way in (_cut_beginning, cut)]
+    return max(ways, key=lambda shown: len(set(shown)))
+
+
+def _cut_name(name: str, width: int, way: Callable[[str, int], str]) -> str:
     """Return the name in at most `width` columns.
 
-    What stands in brackets gives way to half of the width. A module then loses the beginning of its
-    path, as all layers of a model may begin alike. The number of like modules is never cut.
+    way: how the path of a module gives way. What stands in brackets does so before it, down to
+    three fifths of the width. The number of like modules is never cut.
     """
     end = _END.search(name)
     if len(name) <= width or end is None:
         return name
     count, detail = end[1] or "", end[2] or ""
     place = name[: len(name) - len(count) - len(detail)]
-    room = max(width // 2, width - len(place) - len(count))
+    room = max(3 * width // 5, width - len(place) - len(count))
     if len(detail) > room:
         detail = f" ({cut(detail[2:-1], room - 3)})"
     room = width - len(count) - len(detail)
-    if len(place) > room:  # a selector and its problem have a space between them
-        place = cut(place, room) if " " in place else f"…{place[len(place) - room + 1 :]}"
-    return f"{place}{count}{detail}"
+    shorten = cut if " " in place else way  # a selector and its problem have a space between them
+    return f"{shorten(place, room)}{count}{detail}"
+
+
+def _cut_beginning(text: str, width: int) -> str:
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
 def _brief(name: str) -> str:

@@ -20,7 +20,7 @@ from bestof.selection.reports.report import (
     SelectorReport,
     report_from_dict,
 )
-from bestof.view.overview import _brief, _cut_name, cut, names_of
+from bestof.view.overview import _brief, _cut_names, cut, names_of
 from bestof.view.words import WORDS, explained_words
 
 RUN = Run("train.py", 40.0, 1.7e9, "a processor, 2 cpus", ("torch 2.13.0",), (Moment(1, 2, 3, 4),))
@@ -313,15 +313,21 @@ def test_cut(text: str, width: int, shown: str) -> None:
 
 def test_the_name_of_a_pass_is_cut_last() -> None:
     name = "features.19 +1 (convolution input gradient)"
-    assert _cut_name(name, len(name)) == name
+    assert _cut_names([name], len(name)) == [name]
     assert _brief(name) == "features.19 +1 (input gradient)"
-    assert _cut_name(_brief(name), 44 - 12).endswith(" +1 (input gradient)")
+    assert _cut_names([_brief(name)], 29) == ["…tures.19 +1 (input gradient)"]
 
 
-def test_a_long_path_of_a_module_keeps_its_end() -> None:
-    name = _brief("vit.layers.0.attention.q_proj +15 (product, mm m2080 k256)")
-    assert name == "vit.layers.0.attention.q_proj +15 (mm m2080 k256)"
-    assert _cut_name(name, 33) == "…ntion.q_proj +15 (mm m2080 k256)"
-    assert _cut_name("fc1 +3 (addmm m23400 k256 n512)", 24) == "fc1 +3 (addmm m…56 n512)"
-    assert _cut_name("a.very.long.name", 9) == "…ong.name"
-    assert _cut_name("selector of a problem +2", 16) == "select…roblem +2"
+def test_paths_are_cut_where_they_are_alike() -> None:
+    parts = ("q_proj", "out_proj", "mlp")
+    layers = [_brief(f"vit.layers.0.attention.{part} +15 (product, mm m208)") for part in parts]
+    assert layers[0] == "vit.layers.0.attention.q_proj +15 (mm m208)"
+    assert _cut_names(layers, 28) == [
+        "…ention.q_proj +15 (mm m208)",
+        "…tion.out_proj +15 (mm m208)",
+        "…attention.mlp +15 (mm m208)",
+    ]
+    stages = [f"stage{stage}.unit1.body.conv2.conv +2 (forward)" for stage in range(4)]
+    assert _cut_names(stages, 36)[1] == "stage1.unit….conv2.conv +2 (forward)"
+    assert _cut_names(["fc1 +3 (addmm m23400 k256 n512)"], 24) == ["fc1 +3 (addmm m…56 n512)"]
+    assert _cut_names(["selector of a problem +2"], 16) == ["select…roblem +2"]
