@@ -13,10 +13,11 @@ from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection import Alternative, Verdict, Verifier
 from bestof.selection.policies import Race, Rounds
+from bestof.selection.state import registry
 from bestof.selection.state.budget import SHARE, Budget, lifted
 from bestof.selection.state.candidate import Candidate
 from bestof.selection.state.registry import Defaults, account_of, search_count
-from bestof.selection.state.tuning import new_tuning
+from bestof.selection.state.tuning import Tuning, new_tuning
 
 TIMES = {"first": 0.05, "slow": 0.2, "fast": 0.03, "other": 0.06}
 
@@ -341,3 +342,26 @@ def test_a_far_faster_alternative_does_not_make_later_comparisons_dear(program: 
         selector(problem)
         assert selector.trials == trials + 1
     assert program.taken() == ["first", "fast"] * 2
+
+
+def test_a_search_is_asked_with_the_lock_only(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may take what the search has asked for, while a call looks at its price."""
+    selector = program.selector(TIMES, lambda n: n, policy=Race(), budget=0.9)
+    selector(1)
+    (tuning,) = selector._knowledge.tunings.values()
+    assert tuning.asked is not None
+    ask = Tuning.ask
+
+    def with_lock(tuning: Tuning) -> int | None:
+        assert selector._knowledge.lock._is_owned()
+        return ask(tuning)
+
+    def meanwhile() -> bool:
+        tuning.asked = None
+        return False
+
+    monkeypatch.setattr(Tuning, "ask", with_lock)
+    monkeypatch.setattr(registry, "ranks_agree", meanwhile)
+    assert selector(1) in TIMES

@@ -62,7 +62,7 @@ class Chooser:
             position = tuning.asked
             if (
                 position is not None
-                and knowledge.costs.may_try(tuning)
+                and knowledge.costs.may_try(tuning, position)
                 and (
                     parent is None
                     or (parent.parent is None and parent.owner is not knowledge)

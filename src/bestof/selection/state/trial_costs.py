@@ -61,18 +61,20 @@ class TrialCosts:
 
     # Before a trial
 
-    def may_try(self, tuning: Tuning) -> bool:
+    def may_try(self, tuning: Tuning, asked: int | None = None) -> bool:
         """Return whether the next trial, with its comparison, need not wait.
 
-        It waits for the budget, and for neighbours that have the processors. The lock need not be
-        held.
+        It waits for the budget, and for neighbours that have the processors. asked: what the search
+        has asked for. Without it, the search is asked, which needs the lock.
         """
         least = tuning.least
         if least == inf or registry.ranks_agree():
             return True  # the program needs the call; or all ranks of a job try alike
         if isinstance(self._choice.current(), Window):
             return True  # the program has named the steps that may be slow
-        position = tuning.ask() if tuning.asked is None else tuning.asked
+        position = tuning.asked if asked is None else asked
+        if position is None:
+            position = tuning.ask()
         if position is None:
             return True  # the search is over
         if self.budget.is_crowded(self.share, least):
