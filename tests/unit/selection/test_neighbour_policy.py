@@ -4,6 +4,7 @@ problems."""
 from __future__ import annotations
 
 import pytest
+from fake_program import DictStore, Program
 
 from bestof.errors import InvalidArgument
 from bestof.selection import BestOf
@@ -106,3 +107,61 @@ def test_a_selector_spares_its_neighbours_losers_and_waits() -> None:
         selector(2)
     assert {name for name, n in calls if n == 2} == {"a", "b"}
     assert selector.explain(2).decision == "b"
+
+
+def patient(program: Program, store: DictStore | str) -> BestOf:
+    """Return a selector whose problem 1 is settled: `b` answers seven calls of problem 2."""
+    selector = program.selector(
+        {"a": 2.0, "b": 1.0}, lambda n: n, neighbours=lambda n: [1], patience=7, store=store
+    )
+    while not selector.best_method_has_been_found(1):
+        selector(1)
+    program.taken()
+    return selector
+
+
+def test_times_during_patience_are_no_evidence_for_later_runs(program: Program) -> None:
+    store = DictStore()
+    selector = patient(program, store)
+    for _ in range(3):
+        selector(2)
+    selector.flush()
+    assert ("it", "2") not in store.kept
+    assert selector.explain(2).alternatives[1].trials == 0
+
+
+def test_times_during_patience_are_no_evidence_of_the_decision(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selector, clock = patient(program, "off"), program.clock
+
+    def sooner(seconds: float) -> None:
+        clock.now += seconds / 10
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "passes", sooner)
+        for _ in range(7):
+            selector(2)
+    while not selector.best_method_has_been_found(2):
+        selector(2)
+    assert {row.name: row.seconds for row in selector.explain(2).alternatives} == {
+        "a": 2.0,
+        "b": 1.0,
+    }
+
+
+def test_the_decision_answers_while_trials_wait_for_their_budget(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BESTOF_BUDGET")
+    selector = patient(program, "off")
+    selector(2)
+    selector._knowledge.budget.book(1e9)
+    assert [selector(2) for _ in range(20)] == ["b"] * 20
+
+
+def test_patience_that_is_over_is_no_reason_to_be_unsettled(program: Program) -> None:
+    selector = patient(program, "off")
+    for _ in range(7):
+        selector(2)
+    assert selector.explain(2).why is None

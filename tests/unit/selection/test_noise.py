@@ -10,6 +10,7 @@ from fake_program import Clock, DictStore, Program
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
+from bestof.selection import Window
 from bestof.selection.reports.report import Report, report_from_dict
 from bestof.selection.state import registry
 from bestof.selection.state.journal import TrialEntry
@@ -148,6 +149,13 @@ def test_trials_around_unsettled_choices_are_given_as_the_reason(program: Progra
         "none of 2 trials counted, as choices inside them are unsettled, or neighbours had the "
         "processors"
     )
+
+
+def test_calls_before_a_window_are_no_trials_that_did_not_count(program: Program) -> None:
+    selector = program.selector({"a": 2.0, "b": 1.0}, policy=Window(1, 9), store="off")
+    for _ in range(5):
+        selector(1)
+    assert selector.explain(1).why is None
 
 
 def test_two_batch_sizes_under_one_key_are_measured_anew(program: Program) -> None:

@@ -88,7 +88,7 @@ class NeighbourSearch:
 
     def tell(self, position: int, seconds: float) -> None:
         """Pass the time on to the inner search, except during patience."""
-        if self._asked and self._patience > 0:
+        if self.ignores:
             self._patience -= 1
         else:
             self._inner.tell(self._places[position], seconds)
@@ -121,6 +121,11 @@ class NeighbourSearch:
     def patience(self) -> int:
         """How many more calls `decision` answers."""
         return self._patience
+
+    @property
+    def ignores(self) -> bool:
+        """Whether times that are told at present do not count."""
+        return self._asked and self._patience > 0
 
     @property
     def left_out(self) -> frozenset[int]:

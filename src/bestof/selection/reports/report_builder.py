@@ -93,7 +93,7 @@ def _why_unsettled(tuning: Tuning) -> str | None:
             f"rare so far: {tuning.answered_by_neighbour!r}, the decision of a similar problem, "
             f"answers its calls, and a search begins after {calls}"
         )
-    tried = sum(candidate.calls for candidate in tuning.candidates)
+    tried = sum(candidate.calls for candidate in tuning.candidates) - tuning.ignored
     open_passes = len(tuning.passes)
     if open_passes > 1 and open_passes > tried:
         return (

@@ -319,6 +319,7 @@ class Knowledge:
                 if clean or (trial.clean and trial.waited):
                     self.costs.counted(tuning, candidate, total, trial.waited)
                 if clean:
+                    tuning.ignored += tuning.ignores  # before: the search may begin to count
                     tuning.tell(position, total)
         if tuning.asks_ahead and tuning.lone is None:
             tuning.asked = tuning.ask()
@@ -341,7 +342,7 @@ class Knowledge:
             trials=tuning.trials_begun,
         )
         tuning.asked = None
-        tuning.calls = 0
+        tuning.calls = tuning.ignored = 0
         tuning.unverified |= self.uncompared(tuning, position)
         tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision

@@ -51,6 +51,7 @@ class Tuning:
         "decision",
         "former",
         "history",
+        "ignored",
         "key",
         "least",
         "left_out",
@@ -80,6 +81,7 @@ class Tuning:
         self.asks_ahead = False  # `Knowledge.hold` says whether it may be asked for so early
         self.awaits_store = False  # the evidence did not come in time: the next calls ask again
         self.least = inf  # seconds of the fastest trial of this search
+        self.ignored = 0  # trials that the search did not count, as before a window of steps
         self.passes = OpenPasses()
         self.out: LateTrial | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None
@@ -138,11 +140,16 @@ class Tuning:
             position = self.search.winner
         return self.lone if position is None else position
 
+    @property
+    def ignores(self) -> bool:
+        """Whether the search does not count times at present, as before a window of steps."""
+        return bool(getattr(self.search, "ignores", False))
+
     def tell(self, position: int, seconds: float) -> None:
         """Take the time of a trial that counts, of this run or of an earlier one."""
         self.asked = None
         samples = self.candidates[position].samples
-        if len(samples) < SAMPLES_KEPT and not getattr(self.search, "ignores", False):
+        if len(samples) < SAMPLES_KEPT and not self.ignores:
             samples.append(seconds)
         self.unsaved = True
         self.search.tell(position, seconds)
@@ -382,21 +389,32 @@ class Tuning:
         """Return how many seconds a trial may take beyond the fastest one so far.
 
         An alternative without a trial is expected to be as fast as its estimate says, within a
-        tenth, or else to take twice the time of the fastest one.
+        tenth, or else to take twice the time of the fastest one. The best known one answers the
+        call in any case.
         """
         candidate = self.candidates[position]
         if candidate.samples:
             return max(0.0, min(candidate.samples) - self.least)
-        fastest = self.candidates[self.best_known()].estimate
+        best = self.best_known()
+        if position == best:
+            return 0.0
+        fastest = self.candidates[best].estimate
         if not fastest or candidate.estimate is None:
             return self.least
         return self.least * max(0.1, candidate.estimate / fastest - 1.0)
 
     def best_known(self) -> int:
-        """Return the alternative with the lowest median so far, or else the first one."""
+        """Return the alternative with the lowest median so far.
+
+        Without any, it is the one that the search takes for the best, such as the decision of a
+        neighbour, or else the first one.
+        """
         remaining, candidates = self.remaining(), self.candidates
         known = [(median(candidates[p].samples), p) for p in remaining if candidates[p].samples]
-        return min(known)[1] if known else remaining[0]
+        if known:
+            return min(known)[1]
+        best = getattr(self.search, "best", None)
+        return best if best in remaining else remaining[0]
 
 
 def new_tuning(
