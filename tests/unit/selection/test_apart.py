@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from fake_device import FakeDevice
 from fake_program import Program
 
+from bestof.selection import Verdict, Verifier
 from bestof.selection.trials.trial import set_apart
 
 
@@ -76,3 +79,70 @@ def test_more_than_the_trial_took_leaves_nothing(program: Program) -> None:
     for _ in range(4):
         selector(1)
     assert selector.explain(1).alternatives[0].seconds == 0.0
+
+
+class Compares(Verifier):
+    """Takes half a second for each comparison with the first alternative."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def trusts(self, alternative: str) -> bool:
+        return alternative == "first"
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
+        self._program.clock.passes(0.5)
+
+    def judge(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Verdict:
+        return Verdict(got)
+
+    def put_back(self, expected: Any) -> None:
+        raise AssertionError("no alternative raises")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_packing_is_paid_once_and_is_no_price_of_a_comparison(
+    program: Program, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.delenv("BESTOF_BUDGET")
+    device = FakeDevice()
+    timed = device.function if late else program.function
+    packed = timed("packed", 1.0)
+
+    def packing_once(n: int) -> Any:
+        if not selector._knowledge.budget.lost:
+            program.clock.passes(9.0)
+            set_apart(9.0)
+        return packed(n)
+
+    selector = program.selector(
+        [("first", timed("first", 2.0)), ("packed", packing_once)],
+        check=Compares(program),
+        timer=device if late else None,
+    )
+    while "packed" not in (device.calls if late else program.calls):
+        selector(1)
+        device.finishes()
+        program.clock.passes(1.0)
+    selector(1)  # asks the device
+    assert selector._knowledge.budget.lost == pytest.approx(9.5)
+    assert selector._knowledge.costs.comparison < 3.0  # calls: what it was before the first
+
+
+def test_it_is_no_part_of_a_coroutine_either(program: Program) -> None:
+    async def packed(_n: int) -> str:
+        program.clock.passes(10.0)
+        set_apart(9.0)
+        return "packed"
+
+    async def first(_n: int) -> str:
+        program.clock.passes(2.0)
+        return "first"
+
+    selector = program.selector([("first", first), ("packed", packed)], budget=None)
+    for _ in range(4):
+        asyncio.run(selector(1))
+    found = selector.explain(1)
+    assert {row.name: row.seconds for row in found.alternatives} == {"first": 2.0, "packed": 1.0}

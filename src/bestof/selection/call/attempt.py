@@ -169,6 +169,7 @@ class Attempt(Trial):
                 raise
             failure = error
         if failure is None:
+            seconds = knowledge.costs.own_seconds(trial, seconds, None)
             answer = self._accept(trial, seconds, result, undo, compared, args, kwargs)
             return await answer if type(answer) is CoroutineType else answer
         if compared is not None:
@@ -253,7 +254,7 @@ class Attempt(Trial):
         trusted = verifier.trusts(candidate.alternative.name)
         # The time of a late trial is that of its device. The program has waited here for the
         # device, and for all that a library does before its first call.
-        cost = waited - seconds if self.guard.late is None else waited
+        cost = waited - self.apart - (seconds if self.guard.late is None else 0.0)
         of_a_stage = self.knowledge.grouped and self.guard.late is None
         call = seconds if of_a_stage or self.tuning.least == inf else self.tuning.least
         self.knowledge.costs.compared(cost, call, trusted=trusted)
