@@ -246,6 +246,7 @@ def test_an_order_that_does_not_apply_is_warned_of_once(
             "other=x,it",
             "BESTOF_FORCE: expected selector=alternative[,selector=alternative], got 'it'",
         ),
+        ("it=mine tile=1,2", r"got '2'; if the comma before it is part of a name, write \,"),
         ("=a", "got '=a'"),
         ("it=a,it=b", "BESTOF_FORCE: 'it' cannot take both 'a' and 'b'; order one of them"),
         ("it=", "got 'it='"),

@@ -92,8 +92,10 @@ def orders() -> list[tuple[str, str]]:
         words = re.split(r"(?<!\\)=", part, maxsplit=1)
         name, alternative = (re.sub(r"\\([,=])", r"\1", one).strip() for one in [*words, ""][:2])
         if not (name and alternative):
+            cure = r"; if the comma before it is part of a name, write \," if found else ""
             raise InvalidArgument(
-                f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}"
+                "BESTOF_FORCE: expected selector=alternative[,selector=alternative], got "
+                f"{part!r}{cure}"
             )
         if found.setdefault(name, alternative) != alternative:
             raise InvalidArgument(
