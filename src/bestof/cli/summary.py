@@ -22,6 +22,12 @@ _WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be wr
 _ROWS = 12  # of the table; `bestof report` shows more
 # The longest label. The column is as wide as the longest one.
 _LABEL = 60
+_WITHOUT_TRIALS = {
+    "stored": "earlier runs have decided",
+    **dict.fromkeys(("forced", "pinned"), "orders decide"),
+    **dict.fromkeys(("locked", "not in the lock"), "the lock decides"),
+}
+"""Why no trial was needed, by the source of all decisions."""
 
 
 class LoweredThreads(Protocol):
@@ -128,7 +134,7 @@ def _facts(
     facts = []
     if total.calls:
         facts.append(("saved", _saved(total, run)))
-    facts.append(("tuning", _price(total, run)))
+    facts.append(("tuning", _price(total, report)))
     stored = [
         one for selector in report.selectors for one in selector.problems if one.source == "stored"
     ]
@@ -177,11 +183,15 @@ def _saved(total: Net, run: Run) -> str:
     )
 
 
-def _price(total: Net, run: Run) -> str:
+def _price(total: Net, report: Report) -> str:
     if total.trials == 0:
-        begin = "" if total.unsettled else "settled from the start: "
-        return f"{begin}no trial was made"
-    share = _share(total.tuning, run.seconds)
+        problems = [one for selector in report.selectors for one in selector.problems]
+        sources = {one.source or "" for one in problems if one.source != "only"}
+        reasons = {_WITHOUT_TRIALS.get(one, "") for one in sources}
+        why = reasons.pop() if len(reasons) == 1 else ""
+        return f"no trial was made{why and ': '}{why}"
+    assert report.run is not None
+    share = _share(total.tuning, report.run.seconds)
     return f"cost {duration(total.tuning)}, {share} of the run, in {plural(total.trials, 'trial')}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import pytest
+
 from bestof.cli.summary import summary_lines
 from bestof.selection.reports.report import (
     AlternativeReport,
@@ -105,6 +107,29 @@ def test_an_unsettled_row_tells_if_trials_waited_for_their_budget() -> None:
         assert fact(lines, "unsettled") == f"1 row: few calls so far{told}"
     untried = ended(ProblemReport("a layer", None, None, rows), trials=0)
     assert fact(summary_lines(untried, None, None), "tuning") == "no trial was made"
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        (["stored", "stored"], "no trial was made: earlier runs have decided"),
+        (["forced", "pinned"], "no trial was made: orders decide"),
+        (["locked", "not in the lock"], "no trial was made: the lock decides"),
+        (["stored", "only"], "no trial was made: earlier runs have decided"),
+        (["stored", "forced"], "no trial was made"),
+        (["stored", None], "no trial was made"),
+        (["window"], "no trial was made"),
+        ([], "no trial was made"),
+    ],
+)
+def test_why_no_trial_was_made_is_told(sources: list[str | None], told: str) -> None:
+    problems = [
+        replace(problem(f"p{n}", 7), source=source, decision="b" if source else None)
+        for n, source in enumerate(sources)
+    ]
+    torch = Tuned(left_out=(("product", "PyTorch refuses a kernel"),))
+    lines = summary_lines(ended(*problems, trials=0), torch, None)
+    assert fact(lines, "tuning") == told
 
 
 def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None:
