@@ -53,7 +53,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
         found = self._find(key, b.untyped_storage(), stamp)
         if found is not None and found.isa == isa():
             return found
-        if b.nbytes > room():
+        if b.nbytes > min(room(), self.limit):
             return None  # else it would be packed at each call
         began = perf_counter()
         packed = pack_matrix(b.detach(), algorithm=algorithm)

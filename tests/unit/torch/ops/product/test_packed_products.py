@@ -272,3 +272,10 @@ def test_only_packing_a_parameter_is_no_part_of_a_trial(monkeypatch: pytest.Monk
         cache.get(one.weight.t(), "blocked")
         cache.get(one.weight.t(), "blocked")
     assert len(apart) == 1
+
+
+def test_a_matrix_above_the_limit_is_not_packed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = random(96, 72)
+    kept = PackedMatrices(b.nbytes - 1)
+    monkeypatch.setattr(packed, "pack_matrix", None)
+    assert kept.get(b, "blocked") is None
