@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
+from time import perf_counter
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor, UntypedStorage
 from torch.nn import Parameter
 
 from bestof.entries import entries
+from bestof.selection.trials.trial import set_apart
 from bestof.torch.ops.memory_bound import room, watch
 
 K = TypeVar("K", bound=Hashable)
@@ -121,3 +123,21 @@ class SourceCache(Generic[K, V]):
             self._made.clear()
         self._made[key] = None
         return is_new
+
+    def _keep_packed(
+        self,
+        key: K,
+        tensor: Tensor,
+        stamp: Stamp,
+        value: V,
+        nbytes: int,
+        loan: object,
+        began: float,
+    ) -> None:
+        """Keep what was packed from a tensor, since `began` by `perf_counter`.
+
+        Packing a parameter for the first time is no part of a trial.
+        """
+        is_new = self._keep(key, tensor.untyped_storage(), stamp, value, nbytes, loan)
+        if is_new and is_of_parameter(tensor):
+            set_apart(perf_counter() - began)

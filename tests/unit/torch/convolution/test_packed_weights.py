@@ -20,7 +20,7 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.trials.trial import Trial, current_trial
 from bestof.torch.backends.fingerprint import fingerprint_of
 from bestof.torch.dispatch.overrides import convolution_override
-from bestof.torch.ops.convolution import packed_weights
+from bestof.torch.ops import source_cache
 from bestof.torch.ops.convolution.packed_weights import PackedWeightsCache
 
 
@@ -333,7 +333,7 @@ def test_layers_that_share_a_problem_pack_apart_from_its_trials(
 ) -> None:
     """Eleven layers of ResNet34 do: each trial packed other weights, so the kernel seemed slow."""
     apart: list[float] = []
-    monkeypatch.setattr(packed_weights, "set_apart", apart.append)
+    monkeypatch.setattr(source_cache, "set_apart", apart.append)
     integration.enable()
     layers = [nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(6)]
     net, x = nn.Sequential(*layers).eval(), torch.randn(1, 64, 14, 14)

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from bestof.kernels import PackedWeights, isa, pack_weights
 from bestof.kernels.addresses import packed_address
-from bestof.selection.trials.trial import set_apart
 from bestof.torch.backends.fingerprint import fingerprint_of
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.memory_bound import room
-from bestof.torch.ops.source_cache import SourceCache, Stamp, is_of_parameter
+from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str, int]
 """Address, shape and strides of the tensor, the algorithm and the number of groups."""
@@ -65,10 +64,7 @@ class PackedWeightsCache(SourceCache[Key, PackedWeights]):
                 loan = self.shim.lend(
                     packed, packed_address(packed), stamp.address, lent, stamp.version, now
                 )
-            storage = weight.untyped_storage()
-            is_new = self._keep(key, storage, stamp, packed, packed.nbytes, loan)
-            if is_new and is_of_parameter(weight):
-                set_apart(perf_counter() - began)
+            self._keep_packed(key, weight, stamp, packed, packed.nbytes, loan, began)
         return packed
 
 

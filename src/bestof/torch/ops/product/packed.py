@@ -9,10 +9,9 @@ from torch import Tensor
 
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
-from bestof.selection.trials.trial import set_apart
 from bestof.torch.backends.shim import Shim
 from bestof.torch.ops.memory_bound import room
-from bestof.torch.ops.source_cache import SourceCache, Stamp, is_of_parameter
+from bestof.torch.ops.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 """Algorithm, address, shape and strides."""
@@ -65,9 +64,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
             loan = self.shim.lend(
                 packed, packed_address(packed), stamp.address, lent, stamp.version, now
             )
-        is_new = self._keep(key, b.untyped_storage(), stamp, packed, packed.nbytes, loan)
-        if is_new and is_of_parameter(b):
-            set_apart(perf_counter() - began)
+        self._keep_packed(key, b, stamp, packed, packed.nbytes, loan, began)
         return packed
 
     def meets_again(self, b: Tensor, algorithm: str) -> bool:

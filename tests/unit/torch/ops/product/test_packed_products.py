@@ -20,6 +20,7 @@ import bestof.torch as integration
 from bestof import kernels
 from bestof.selection.state.journal import DecisionEntry
 from bestof.torch.dispatch.override import Override
+from bestof.torch.ops import source_cache
 from bestof.torch.ops.product import packed
 from bestof.torch.ops.product.packed import PackedMatrices
 from bestof.torch.ops.product.problem import ProductProblem
@@ -263,7 +264,7 @@ def test_results_in_every_layout(override: Override, rows: int, bias: bool) -> N
 def test_only_packing_a_parameter_is_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other matrices may be new in each call, and would be packed in each one."""
     apart: list[float] = []
-    monkeypatch.setattr(packed, "set_apart", apart.append)
+    monkeypatch.setattr(source_cache, "set_apart", apart.append)
     cache = PackedMatrices(1 << 24)
     with torch.no_grad():
         cache.get(torch.randn(96, 72), "blocked")
