@@ -43,6 +43,20 @@ def test_a_line_is_an_image_of_height_1(no_limit: None) -> None:
     assert problems() == [(name, text) for name in ("forward", "input gradient", "weight gradient")]
 
 
+def test_a_line_finds_the_matrix_that_its_forward_pass_has_kept(
+    no_limit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_policy("fixed:shared im2row")
+    bt.enable()
+    kept, taken = convolution_override().layer.kept, []
+    take = kept.take
+    monkeypatch.setattr(kept, "take", lambda *given: taken.append(take(*given)) or taken[-1])
+    operands = torch.randn(2, 4, 30), torch.randn(6, 4, 3)
+    trained(lambda x, w: functional.conv1d(x, w, padding=1), *operands)
+    assert [one is not None for one in taken] == [True]
+    assert len(kept) == 0
+
+
 def test_a_line_and_an_image_share_their_evidence(no_limit: None) -> None:
     bt.enable()
     x, w = torch.randn(2, 4, 1, 30), torch.randn(6, 4, 1, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -40,11 +41,24 @@ def test_a_view_of_living_memory_leaves_too() -> None:
     assert len(kept) == 0
 
 
-def test_another_tensor_at_the_same_address_gets_nothing() -> None:
-    kept, source = KeptMatrices(), torch.zeros(3)
+def test_another_view_of_the_same_memory_finds_it() -> None:
+    """Each pass of a 1-D convolution makes a view of its own."""
+    kept, line, lowered = KeptMatrices(), torch.zeros(2, 3, 4), matrix()
+    kept.keep(line.unsqueeze(2), "g", lowered)
+    assert kept.take(line.view(2, 4, 1, 3), "g") is None  # other elements side by side
+    assert kept.take(line.unsqueeze(2), "g") is lowered
+    kept.keep(line.unsqueeze(2), "g", lowered)
+    del line
+    assert len(kept) == 0
+
+
+def test_a_tensor_that_has_got_the_memory_of_another_one_gets_nothing() -> None:
+    kept, memory = KeptMatrices(), numpy.zeros(3, numpy.float32)
+    source = torch.from_numpy(memory)
     kept.keep(source, "g", matrix())
-    assert kept.take(source.detach(), "g") is None
-    assert kept.take(source, "g") is not None
+    other = torch.from_numpy(memory)  # the same address, and a storage of its own
+    assert other.data_ptr() == source.data_ptr()
+    assert kept.take(other, "g") is None
 
 
 def test_geometries_are_distinguished() -> None:
@@ -138,7 +152,7 @@ def test_many_threads() -> None:
 def test_a_matrix_whose_backward_pass_never_comes_leaves(shares: bool) -> None:
     """After an exception between the passes of a program that reuses the memory of its batches."""
     kept, batch = KeptMatrices(), torch.zeros(3)
-    left, other, later = batch.detach(), batch.view(1, 3), batch.detach()
+    left, other, later = batch.detach(), batch.view(1, 3), batch.view(3, 1)
     kept.keep(left, "a", matrix())
     for number in range(300):
         assert number > 256 or len(kept) > 0, "a network may have as many layers"

@@ -22,7 +22,7 @@ _LOOKED_AT = 32  # forward passes between two looks for such matrices
 
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
-"""The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
+"""Address, shape and strides of the tensor, and what the matrix depends on beside its values."""
 
 
 class _Made(NamedTuple):
@@ -37,9 +37,9 @@ class KeptMatrices(SourceCache[Key, _Made]):
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing, if its input does not outlive it. A program may write each batch into the same
-    memory: then the matrix leaves after about 256 forward passes. Autograd gives the backward pass
-    the tensor object of the forward pass. If hooks on saved tensors replace it, nothing is found,
-    and the backward pass builds the matrix again.
+    memory: then the matrix leaves after about 256 forward passes. The backward pass finds it by the
+    address of the input: each pass of a 1-D convolution makes a view of its own. If hooks on saved
+    tensors replace the input, nothing is found, and the backward pass builds the matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
@@ -100,7 +100,7 @@ class KeptMatrices(SourceCache[Key, _Made]):
 
 
 def _key(source: Tensor, geometry: Hashable) -> Key:
-    return id(source), tuple(source.shape), source.stride(), geometry
+    return source.data_ptr(), tuple(source.shape), source.stride(), geometry
 
 
 def _owner(source: Tensor) -> Owner:
