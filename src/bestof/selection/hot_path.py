@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bestof.errors import ProblemError, StageError
 from bestof.selection.integer import integer
-from bestof.selection.passes import WHILE_SAMPLED, PythonWinner
+from bestof.selection.passes import WHILE_SAMPLED, PythonWinner, WinnerWithoutGil
 from bestof.selection.trials.trial import detours, timed_in_python
 
 
@@ -156,13 +156,15 @@ class PythonHotPath(LongWay):
         return False
 
 
+_HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()  # absent before Python 3.13
+
 if TYPE_CHECKING:
     NativeHotPath: type[PythonHotPath] | None
     NativeWinner: type[PythonWinner] | None
     native_timed = timed_in_python
 else:
     try:
-        if not getattr(sys, "_is_gil_enabled", lambda: True)():  # absent before Python 3.13
+        if not _HAS_GIL:
             # The extension counts under the GIL: importing it would switch the GIL on.
             raise ImportError("this Python runs without the GIL")
         from bestof.selection import _hot_path
@@ -195,6 +197,7 @@ if TYPE_CHECKING:
     Winner = PythonWinner
     timed = timed_in_python
 elif NativeHotPath is None or os.environ.get("BESTOF_PURE_PYTHON"):
-    HotPath, Winner, timed = PythonHotPath, PythonWinner, timed_in_python
+    HotPath, timed = PythonHotPath, timed_in_python
+    Winner = PythonWinner if _HAS_GIL else WinnerWithoutGil
 else:
     HotPath, Winner, timed = NativeHotPath, NativeWinner, native_timed

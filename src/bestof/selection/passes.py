@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -154,6 +156,48 @@ class PythonWinner:
             self._threads.pop(next(iter(self._threads)), None)
         mine = self._threads[get_ident()] = [0, 0] + [0] * (len(self.functions) - 1)
         return mine
+
+
+class _Counting:
+    lock = threading.RLock()
+    """Held while passes are counted without the GIL; a signal handler may come in between."""
+
+
+class WinnerWithoutGil(PythonWinner):
+    """A winner for a Python without the GIL, where two threads may change a count at once.
+
+    A lost count would let the stage of one alternative be answered by another one.
+    """
+
+    __slots__ = ()
+
+    def begin(self) -> bool:
+        """Begin a pass of the calling thread, as PythonWinner does."""
+        with _Counting.lock:
+            return super().begin()
+
+    def take(self, stage: int) -> bool:
+        """Return whether the calling thread has a pass that lacks this stage; book it if so."""
+        with _Counting.lock:
+            return super().take(stage)
+
+    def take_anyones(self, stage: int) -> bool:
+        """Return whether any thread has a pass that lacks this stage; book it if so."""
+        with _Counting.lock:
+            return super().take_anyones(stage)
+
+    def pass_over_earlier(self) -> None:
+        """Note that the calling thread has no pass in `earlier`."""
+        with _Counting.lock:
+            super().pass_over_earlier()
+
+
+def _after_fork() -> None:
+    _Counting.lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Retired:

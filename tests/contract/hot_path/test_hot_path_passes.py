@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 from settled_selector import answers_itself, make_selector, second_stage
 
+from bestof.selection import passes
 from bestof.selection.hot_path import NativeWinner, PythonHotPath
-from bestof.selection.passes import PASSES_KEPT, THREADS_KEPT, OpenPasses
+from bestof.selection.passes import PASSES_KEPT, THREADS_KEPT, OpenPasses, WinnerWithoutGil
 
 
 def _group(kind: type[PythonHotPath], *, stages: int = 2) -> tuple[Any, Any]:
@@ -150,3 +153,55 @@ def test_a_problem_that_is_opened_between_look_up_and_call_loses_no_pass() -> No
     selector._settled = Opened(selector._settled)
     assert selector(0, 1) == "long way"
     assert not winner.is_open(False)
+
+
+class Switching(list[int]):
+    """Counts that another thread may read, too, before one that has read them writes."""
+
+    def __init__(self, counts: list[int]) -> None:
+        super().__init__(counts)
+        self.other = threading.Event()
+
+    def __getitem__(self, place: Any) -> Any:
+        count = super().__getitem__(place)
+        self.other.wait(0.02)
+        return count
+
+
+def _by_two(function: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=function) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_without_the_gil_no_count_is_lost() -> None:
+    winner = WinnerWithoutGil((answers_itself, second_stage))
+    winner._awaited = Switching([0, 0])
+    _by_two(winner.begin)
+    assert list(winner._awaited) == [0, 2]
+    _by_two(lambda: winner.take_anyones(1))
+    assert list(winner._awaited) == [0, 0]
+    _by_two(lambda: winner.begin() and winner.take(1))
+    assert list(winner._awaited) == [0, 0]
+    assert not winner.is_open(False)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_child_counts_although_another_thread_was_counting_at_the_fork() -> None:
+    winner = WinnerWithoutGil((answers_itself, second_stage))
+    winner._awaited = slow = Switching([0, 0])
+    thread = threading.Thread(target=winner.begin)
+    slow.other.wait = lambda _: threading.Event().wait(0.5)  # type: ignore[method-assign]
+    thread.start()
+    while passes._Counting.lock.acquire(blocking=False):
+        passes._Counting.lock.release()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(250)  # ends a child that is blocked
+        winner._awaited = [0, 0]
+        os._exit(0 if winner.begin() and winner._awaited == [0, 1] else 1)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

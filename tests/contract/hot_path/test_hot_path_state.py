@@ -302,3 +302,14 @@ from bestof.selection.hot_path import HotPath
 print(HotPath.__name__, "bestof.selection._hot_path" in sys.modules)
 """
     assert printed(program, "").split() == [name, str(has_gil)]
+
+
+@pytest.mark.parametrize(("has_gil", "name"), [(True, "PythonWinner"), (False, "WinnerWithoutGil")])
+def test_a_python_without_gil_counts_passes_under_a_lock(has_gil: bool, name: str) -> None:
+    program = f"""
+import sys
+sys._is_gil_enabled = lambda: {has_gil}
+from bestof.selection.hot_path import Winner
+print(Winner.__name__)
+"""
+    assert printed(program, "1").strip() == name
