@@ -83,6 +83,7 @@ class RowStep(ChosenStep):
         computed, by_pytorch = self._computed(row), self._by_pytorch
 
         def run() -> None:
+            nonlocal computed
             given = operands()
             try:
                 found = computed(given)
@@ -93,6 +94,7 @@ class RowStep(ChosenStep):
                 if not row.registered:
                     raise
                 self._give_up(error)
+                computed = by_pytorch  # until the steps are bound again
                 found = by_pytorch(given)
             put(found)
             done()
