@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from itertools import count
 from typing import Any
 
@@ -11,6 +11,8 @@ from fake_program import DictStore, Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
+from bestof.selection.passes import PythonWinner
+from bestof.selection.state.knowledge import Knowledge
 
 
 class Answers:
@@ -172,3 +174,24 @@ def test_unknown_neighbours_are_ignored(program: Program, neighbours: Any) -> No
     for _ in range(60):
         selector(1)
     assert selector.explain(1).decision == "b"
+
+
+def test_a_winner_is_given_up_with_the_lock(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its problem may have left those of late, to which the look-up moves it back."""
+    selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, max_problems=4)
+    for n in (1, 2, 3):
+        while not selector.best_method_has_been_found(n):
+            selector(n)
+    knowledge, remember = selector._knowledge, Knowledge.remember
+    assert 1 in knowledge.older
+
+    def with_lock(self: Knowledge, problem: Hashable, winner: PythonWinner) -> None:
+        assert self.lock._is_owned()
+        remember(self, problem, winner)
+
+    monkeypatch.setattr(Knowledge, "remember", with_lock)
+    with pytest.warns(BestofWarning, match="'b' was disqualified: it failed"):
+        assert selector.give_up(1, "it failed")
+    assert selector(1) == "a"

@@ -75,7 +75,9 @@ class DriftWatch:
 
         Return false if the problem is not settled here, or if no other alternative remains.
         """
-        decision, winner = self._knowledge.decisions.get(problem), self._knowledge.winner(problem)
+        knowledge = self._knowledge
+        with knowledge.lock:  # `winner` may move it to the problems of late
+            decision, winner = knowledge.decisions.get(problem), knowledge.winner(problem)
         if decision is None or winner is None:
             return False
         return self._take_out(decision, winner, reason)
