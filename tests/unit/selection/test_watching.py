@@ -13,6 +13,7 @@ from bestof import BestOf
 from bestof.errors import BestofWarning
 from bestof.selection.passes import PythonWinner
 from bestof.selection.state.knowledge import Knowledge
+from bestof.selection.state.policy_choice import PolicyChoice
 
 
 class Answers:
@@ -195,3 +196,9 @@ def test_a_winner_is_given_up_with_the_lock(
     with pytest.warns(BestofWarning, match="'b' was disqualified: it failed"):
         assert selector.give_up(1, "it failed")
     assert selector(1) == "a"
+
+
+def test_no_policy_is_made_in_a_trial() -> None:
+    """To make and check a race takes microseconds."""
+    choice = PolicyChoice(None, drift=True)
+    assert choice.current() is choice.current()

@@ -12,6 +12,8 @@ from bestof.selection.state import registry
 from bestof.selection.state.decision import Decision
 from bestof.selection.state.sample_interval import FIRST
 
+_DEFAULT = Race()  # made once: each trial asks for the policy
+
 
 @dataclass(frozen=True, slots=True)
 class UnlessShared:
@@ -56,7 +58,7 @@ class PolicyChoice:
         """Return the policy of the next search."""
         if isinstance(self._own, UnlessShared):
             return self._own.current()
-        return self._own or registry.shared_policy() or Race()
+        return self._own or registry.shared_policy() or _DEFAULT
 
     def first_sample(self, decision: Decision) -> int:
         """Return the number of the settled call that is timed first, or NEVER.
