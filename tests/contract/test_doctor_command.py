@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from select import select
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from bestof.cli import doctor as command
 from bestof.doctor.table import traps
 
 # Its clock is moved by hand: a step is twice as slow unless the optimizer is fused. The load of the
@@ -171,6 +174,34 @@ def test_a_fork_of_a_fork_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "forks.py").write_text(FORKS)
     doctor(tmp_path, "--seconds", "1", "forks.py")
     assert (tmp_path / "status.txt").read_text() == "0"
+
+
+# What `bestof doctor` reads of a process, and what of that it takes.
+WRITES = {
+    "print('early')": b"early",
+    "print('early'); time.sleep(200)": b"early",
+    "print('early'); print('late')": b"late",
+    "print('early'); print('la', end='')": b"early",
+    "print('la', end='')": b"",
+    "pass": b"",
+}
+
+
+@pytest.mark.parametrize("writes", WRITES)
+def test_the_last_whole_report_counts(writes: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-uc", f"import time; {writes}"], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        select([process.stdout], [], [], 200.0)
+        patience = 1.0 if "sleep" in writes else 200.0
+        report = command._read(process.stdout.fileno(), process, monotonic() + patience)
+        assert report == WRITES[writes]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_a_script_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:

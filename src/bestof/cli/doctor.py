@@ -138,12 +138,12 @@ def _examined(words: Sequence[str], limit: float) -> dict[str, Any]:
 
 
 def _read(descriptor: int, process: subprocess.Popen[bytes], deadline: float) -> bytes:
-    """Return the line that is written; nothing if the process ends, or the time is up, before.
+    """Return the last line that is written; nothing if the process ends, or the time is up, before.
 
     The end of the pipe tells less: a child of the process may keep the pipe open.
     """
     found = b""
-    while not found.endswith(b"\n") and monotonic() < deadline:
+    while monotonic() < deadline:
         ended = process.poll() is not None
         if select.select([descriptor], [], [], 0.0 if ended else _LOOK)[0]:
             part = os.read(descriptor, 1 << 16)
@@ -152,4 +152,5 @@ def _read(descriptor: int, process: subprocess.Popen[bytes], deadline: float) ->
             found += part
         elif ended:
             break
-    return found if found.endswith(b"\n") else b""
+    lines, _, _ = found.rpartition(b"\n")  # behind it, a line may have been cut off
+    return lines.rpartition(b"\n")[2]

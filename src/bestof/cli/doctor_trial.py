@@ -31,7 +31,9 @@ _GRACE = 2.0
 
 
 class _Report:
-    """What the parent reads: one line of JSON, which only this process writes, and only once."""
+    """What the parent reads: lines of JSON, of which the last one counts. Only this process writes
+    them.
+    """
 
     def __init__(self, descriptor: int) -> None:
         # Children must not keep the pipe open: neither programs that are started, nor forks.
@@ -53,14 +55,19 @@ class _Report:
             if os.path.samestat(os.fstat(self._descriptor), self._identity):
                 os.close(self._descriptor)
 
-    def end(self, findings: Sequence[Finding], steps: int, imported: bool) -> NoReturn:
-        """Write the report, and end the process."""
+    def write(self, findings: Sequence[Finding], steps: int, imported: bool) -> None:
+        """Write the report, which a later one may replace."""
         facts = {"steps": steps, "failed": self.failed, "imported": imported}
         with suppress(OSError, ValueError):  # the program may have closed them
             sys.stdout.flush()
             sys.stderr.flush()
-        with os.fdopen(self._descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"findings": [asdict(one) for one in findings], **facts}) + "\n")
+        text = json.dumps({"findings": [asdict(one) for one in findings], **facts})
+        with os.fdopen(self._descriptor, "w", encoding="utf-8", closefd=False) as file:
+            file.write(f"{text}\n")
+
+    def end(self, findings: Sequence[Finding], steps: int, imported: bool) -> NoReturn:
+        """Write the report, and end the process."""
+        self.write(findings, steps, imported)
         os._exit(0)  # the program need not run to its end
 
 
@@ -120,7 +127,12 @@ def _begin(report: _Report, deadline: float, of_program: bool) -> None:
 
     seen = Seen(torch.get_num_threads(), room_for_threads())
     examination = Examination(
-        traps(of_program), seen, done, deadline=deadline, steps=lambda: clock.steps
+        traps(of_program),
+        seen,
+        done,
+        deadline=deadline,
+        steps=lambda: clock.steps,
+        early=lambda findings: report.write(findings, clock.steps, True),
     )
     clock = StepClock(pause, least_steps=1)  # calls `pause` in this process only
     Watch(seen).start()

@@ -28,7 +28,8 @@ class Examination:
     `pause` is called by `StepClock` at the end of a turn, with the seconds of a step, and returns
     how long the next turn shall last. After the last turn, `done` is called with the findings; it
     need not return. deadline: in seconds of `monotonic`. steps: returns how many steps the program
-    has made so far.
+    has made so far. early: called with the findings so far before a slow trap is looked at, which
+    stands in them as not found out.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class Examination:
         *,
         deadline: float,
         steps: Callable[[], int],
+        early: Callable[[list[Finding]], object] = lambda _: None,
     ) -> None:
-        self._traps, self._seen, self._done = traps, seen, done
+        self._traps, self._seen, self._done, self._early = traps, seen, done, early
         self._deadline, self._steps = deadline, steps
         self._untried = {trap.name for trap in traps if type(trap).treatment is not Trap.treatment}
         self._before: float | None = None  # a step without a cure, in the turn that has just ended
@@ -61,6 +63,8 @@ class Examination:
             self._seen.threads = torch.get_num_threads()
         found: list[Finding] = []
         for trap in self._traps:
+            if trap.is_slow:
+                self._early([*found, Finding(trap.name, None, None, "it was not found out")])
             try:
                 found += map(self._with_time, trap.findings(self._seen))
             except Exception as error:  # one trap must not hide the others

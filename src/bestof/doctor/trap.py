@@ -22,12 +22,14 @@ class Trap(ABC):
     """A known trap.
 
     of_program: only a program of the user can be in it. Without a script, it is left out.
-    keeps: if its treatment has helped, the later ones are tried with it.
+    keeps: if its treatment has helped, the later ones are tried with it. is_slow: to find it out
+    may take minutes. What the other traps have found is told before.
     """
 
     name: str
     of_program = False
     keeps = False
+    is_slow = False
 
     def treatment(self, seen: Seen) -> Treatment | None:  # noqa: B027 - most traps have none
         """Return the cure to try on the program's steps; None if there is nothing to try."""

@@ -15,6 +15,7 @@ from bestof.doctor.finding import Finding
 from bestof.doctor.gain import Gain
 from bestof.doctor.seen import Seen
 from bestof.doctor.trap import Trap, Treatment
+from bestof.doctor.traps.inactive import Inactive
 from bestof.errors import ProfileError
 from bestof.processors import Room
 
@@ -146,3 +147,33 @@ def test_a_gain_is_real_if_all_pairs_agree(
     gain = Gain(pairs)
     assert gain.factor == pytest.approx(factor)
     assert gain.is_real is real
+
+
+def test_what_is_known_is_told_before_a_slow_trap_is_looked_at() -> None:
+    early: list[list[Finding]] = []
+
+    class Slowest(Trap):
+        name = "slowest"
+        is_slow = True
+
+        def findings(self, seen: Seen) -> Sequence[Finding]:
+            assert [one.trap for one in early[0]] == ["broken", "slowest"]
+            return [Finding(self.name, True, None, "found out")]
+
+    examination = Examination(
+        [Broken(), Slowest()],
+        Seen(2, Room(2, "two processors")),
+        list,
+        deadline=monotonic(),
+        steps=lambda: 0,
+        early=early.append,
+    )
+    found = examination.findings()
+    assert early[0][1] == Finding("slowest", None, None, "it was not found out")
+    assert found == [early[0][0], Finding("slowest", True, None, "found out")]
+
+
+def test_the_trap_that_may_try_pytorch_in_a_child_is_the_last_and_known_as_slow() -> None:
+    """The trial may take minutes, and `bestof doctor` does not wait so long."""
+    assert [one.name for one in table.traps(True) if one.is_slow] == [table.traps(True)[-1].name]
+    assert isinstance(table.traps(True)[-1], Inactive)

@@ -13,9 +13,13 @@ from bestof.doctor.trap import Trap
 
 
 class Inactive(Trap):
-    """Enables bestof at the end, and asks what it leaves to PyTorch."""
+    """Enables bestof at the end, and asks what it leaves to PyTorch.
+
+    A release of PyTorch that is new to bestof is tried in a child process first.
+    """
 
     name = "bestof inactive"
+    is_slow = True
 
     def findings(self, seen: Seen) -> Sequence[Finding]:  # noqa: ARG002 - it asks elsewhere
         integration.enable({"threads": {"fit": False}})
