@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from bestof.bench.quartiles import Quartiles
 from bestof.selection.duration import duration
 from bestof.view.quantity import plural
+from bestof_autoload import tell
 
 
 class BesideTimes:
@@ -26,7 +26,7 @@ class BesideTimes:
             self._steps = StepsBeside(self._every)
             self._steps.start()
         except Exception as error:  # the program must run even if bestof fails
-            print(f"bestof: no steps are compared: {error}", file=sys.stderr)
+            tell(f"bestof: no steps are compared: {error}")
 
     def lines(self) -> list[str]:
         """Return the line that compares both kinds of steps."""
