@@ -64,6 +64,16 @@ def test_a_plan_runs_the_operators_of_skipped_modules(
     assert pytorch_steps(optimized(network(), torch.randn(2, 8, 16, 16))) == expected
 
 
+@pytest.mark.parametrize("patterns", [[], ["1"]])
+def test_a_skipped_shuffle_is_left_to_pytorch(patterns: list[str]) -> None:
+    """Channels are gathered where layouts are chosen, after all other operations."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(8, 8, 1), nn.ChannelShuffle(2), nn.Conv2d(8, 8, 1))
+    skip(*patterns)
+    plan = optimized(nn.Sequential(*layers).eval(), torch.randn(2, 8, 16, 16))
+    assert pytorch_steps(plan) == ["channel_shuffle"] * len(patterns)
+
+
 def test_a_plan_that_skips_all_has_the_bits_of_the_model() -> None:
     torch.manual_seed(0)
     model, x = network(), torch.randn(2, 8, 16, 16)

@@ -18,6 +18,7 @@ from bestof.torch.plan.trace.graph import (
     only_user,
     shape_of,
 )
+from bestof.torch.plan.trace.skipped_modules import is_of_skipped
 
 aten = torch.ops.aten
 
@@ -31,7 +32,7 @@ def gather_channels(node: Node) -> bool:
     replaced. It stays in the graph, unread.
     """
     found = _concatenation(node) or _shuffle(node) or _part(node)
-    if found is None:
+    if found is None or is_of_skipped(node):
         return False
     operation, args = found
     with node.graph.inserting_before(node):
