@@ -14,7 +14,6 @@ from bestof.torch.ops.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, of_oper
 from bestof.torch.ops.guards import PLAIN, passes_through
 from bestof.torch.ops.memory_format import layout_of
 
-# A subclass may redefine the operations that alternatives are made of.
 # The least multiplications of a convolution in another form than 2-D and ordinary. PyTorch computes
 # fewer in 80 microseconds, and calls of these forms are answered from Python.
 LEAST_PRODUCTS = 2**22
