@@ -1,6 +1,8 @@
 // Memory sets the pace. A shuffle in two groups, as ShuffleNetV2 has, weaves two runs in registers.
+// A norm reads each run once, where it lies.
 #include "channels/channels.h"
 
+#include "conv/epilogue.h"
 #include "simd/kernels.h"
 #include "simd/vector.h"
 
@@ -90,24 +92,120 @@ void gather(const ChannelProblem& p, const void* const* sources, Number* y, long
   }
 }
 
+// The same channels of some pixels: of a source, and of the result. residual may be null.
 template <class Number>
-void gather_all(const ChannelProblem& p, const void* const* sources, void* y, int threads) {
-  const int team = static_cast<int>(smaller(threads, divide_up(p.pixels * p.channels, kShare)));
-  const long blocks = divide_up(p.pixels, kBlock);
-#pragma omp parallel for schedule(static) num_threads(team)
+struct Pixels {
+  const Number *x, *residual;
+  Number* y;
+  long width, channels, count;  // elements from pixel to pixel of x, and of y; pixels
+};
+
+// Norms kVectors vectors of channels, from channel c on.
+template <Activation kActivation, int kVectors, class Number>
+BESTOF_INLINE void norm_vectors(const Pixels<Number>& pixels, const float* scale,
+                                const float* shift, float slope, long c) {
+  Vec factor[kVectors], term[kVectors];
+#pragma GCC unroll 4
+  for (int j = 0; j < kVectors; ++j) {
+    factor[j] = load(scale + c + j * kLanes);
+    term[j] = load(shift + c + j * kLanes);
+  }
+  for (long i = 0; i < pixels.count; ++i) {
+    const Number* x = pixels.x + i * pixels.width + c;
+    const long at = i * pixels.channels + c;
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      Vec v = load(x + j * kLanes) * factor[j] + term[j];
+      if (pixels.residual) v += load(pixels.residual + at + j * kLanes);
+      store(pixels.y + at + j * kLanes, activate_inline(v, kActivation, slope));
+    }
+  }
+}
+
+// Norms channels [0, count). Where there are more than a vector of them, the last vector overlaps
+// the one before: without masks, the lanes of a tail would pass one by one.
+template <Activation kActivation, class Number>
+void norm_run(const Pixels<Number>& pixels, const float* scale, const float* shift, float slope,
+              long count) {
+  long c = 0;
+  for (; c + 4 * kLanes <= count; c += 4 * kLanes)
+    norm_vectors<kActivation, 4>(pixels, scale, shift, slope, c);
+  if (c + 2 * kLanes <= count) {
+    norm_vectors<kActivation, 2>(pixels, scale, shift, slope, c);
+    c += 2 * kLanes;
+  }
+  if (c + kLanes <= count) {
+    norm_vectors<kActivation, 1>(pixels, scale, shift, slope, c);
+    c += kLanes;
+  }
+  if (c == count) return;
+  if (count >= kLanes)
+    return norm_vectors<kActivation, 1>(pixels, scale, shift, slope, count - kLanes);
+  const Vec factor = load_first(scale, count), term = load_first(shift, count);
+  for (long i = 0; i < pixels.count; ++i) {
+    const long at = i * pixels.channels;
+    Vec v = load_first(pixels.x + i * pixels.width, count) * factor + term;
+    if (pixels.residual) v += load_first(pixels.residual + at, count);
+    store_first(pixels.y + at, activate_inline(v, kActivation, slope), count);
+  }
+}
+
+// Norms pixels [begin, end).
+template <Activation kActivation, class Number>
+void norm_pixels(const ChannelProblem& p, const void* const* sources, const Number* residual,
+                 Number* y, long begin, long end) {
+  for (long r = 0; r < p.run_count; ++r) {
+    const ChannelRun& run = p.runs[r];
+    const long at = begin * p.channels + run.at;
+    const Pixels<Number> pixels = {run_at<Number>(run, sources, begin),
+                                   residual ? residual + at : nullptr,
+                                   y + at,
+                                   run.width,
+                                   p.channels,
+                                   end - begin};
+    norm_run<kActivation>(pixels, p.norm.scale + run.at, p.norm.shift + run.at, p.norm.slope,
+                          run.count);
+  }
+}
+
+template <class Number>
+void norm(const ChannelProblem& p, const void* const* sources, const Number* residual, Number* y,
+          long begin, long end) {
+  switch (p.norm.activation) {
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) \
+  case Activation::enumerator:                             \
+    return norm_pixels<Activation::enumerator>(p, sources, residual, y, begin, end);
+#include "conv/activations.inc"
+#undef BESTOF_ACTIVATION
+  }
+}
+
+template <class Number>
+void gather_all(const ChannelProblem& p, const void* const* sources, const void* residual, void* y,
+                int threads) {
+  const long team = smaller(threads, divide_up(p.pixels * p.channels, kShare));
+  // Each thread has as many pixels as the others: of 49, blocks of 16 gave one thread 32.
+  const long blocks = round_up(divide_up(p.pixels, kBlock), team);
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(team))
   for (long block = 0; block < blocks; ++block) {
-    gather(p, sources, static_cast<Number*>(y), block * kBlock,
-           smaller((block + 1) * kBlock, p.pixels));
+    const long begin = part_begin(p.pixels, blocks, block);
+    const long end = part_begin(p.pixels, blocks, block + 1);
+    if (p.norm.scale) {
+      norm(p, sources, static_cast<const Number*>(residual), static_cast<Number*>(y), begin, end);
+    } else {
+      gather(p, sources, static_cast<Number*>(y), begin, end);
+    }
   }
 }
 
 }  // namespace
 
-void gather_channels(const ChannelProblem& p, const void* const* sources, void* y, int threads) {
+void gather_channels(const ChannelProblem& p, const void* const* sources, const void* residual,
+                     void* y, int threads) {
   if (p.element == Element::kFloat32) {
-    gather_all<float>(p, sources, y, threads);
+    gather_all<float>(p, sources, residual, y, threads);
   } else {
-    gather_all<Bfloat16>(p, sources, y, threads);
+    gather_all<Bfloat16>(p, sources, residual, y, threads);
   }
 }
 

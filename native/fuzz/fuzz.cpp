@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fuzz/attention.h"
+#include "fuzz/channels.h"
 #include "fuzz/company.h"
 #include "fuzz/inverted_residual.h"
 #include "fuzz/norm.h"
@@ -319,6 +320,7 @@ int main(int count, char** arguments) {
     if (try_bfloat16(kernels, p, random) != 0) return 1;
     if (bestof::fuzz::try_product(kernels, random, multiplied) != 0) return 1;
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
+    if (bestof::fuzz::try_channels(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_inverted_residuals(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_norms(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_rotary(kernels, random) != 0) return 1;

@@ -1,12 +1,13 @@
-"""Channels of several arrays in NHWC, gathered into one."""
+"""Channels of several arrays in NHWC, gathered into one, and perhaps normed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import dtype_of
+from bestof.kernels.array import Array, check_detached, dtype_of
+from bestof.kernels.problem import Activation, activation_of
 
 
 class ChannelPlan:
@@ -14,8 +15,14 @@ class ChannelPlan:
 
     The arrays have `pixels` pixels each, and as many channels as `widths` says. With g groups, the
     shuffle takes the first channel of each group, then the second of each (Zhang et al., 2018,
-    "ShuffleNet"). 1 group leaves all channels where they are. `run` takes addresses and does not
-    check them. Construction raises KernelError for what cannot be computed.
+    "ShuffleNet"). 1 group leaves all channels where they are.
+
+    scale, shift: float32, a number for each channel of the result, which are copied. The result is
+    then activation(x * scale + shift + residual): computed in float32, and rounded once. They
+    need 1 group. activation: as in `conv2d`; it needs them.
+
+    `run` takes addresses and does not check them. Construction raises KernelError for what cannot
+    be computed.
     """
 
     __slots__ = ("_plan", "_sources")
@@ -28,6 +35,9 @@ class ChannelPlan:
         groups: int = 1,
         start: int = 0,
         count: int | None = None,
+        scale: Array | None = None,
+        shift: Array | None = None,
+        activation: Activation = None,
         dtype: str = "float32",
     ) -> None:
         whole = sum(widths)
@@ -40,22 +50,35 @@ class ChannelPlan:
             raise KernelError(
                 f"start, count: expected a part of {whole} channels; got {start} and {count}"
             )
+        name, slope = activation_of(activation)
+        if (scale is None) != (shift is None) or (name and scale is None):
+            raise KernelError("scale, shift: expected both, or neither and no activation")
         runs = list(_runs(widths, groups, start, count))
         self._sources = len(widths)
         self._plan = _native.ChannelPlan(pixels, count, groups, dtype_of(None, dtype), runs)
+        if scale is not None:
+            check_detached(scale=scale, shift=shift)
+            self._plan.set_norm(scale, shift, name, slope)
 
-    def run(self, sources: Sequence[int], out: int) -> None:
-        """Gather the channels of the arrays at some addresses into the array at `out`."""
+    def run(self, sources: Sequence[int], out: int, residual: int = 0) -> None:
+        """Gather the channels of the arrays at some addresses into the array at `out`.
+
+        residual: the address of an array as `out`, for plans with a scale; 0 if there is none.
+        """
+        self.bind(sources, out, residual)()
+
+    def bind(self, sources: Sequence[int], out: int, residual: int = 0) -> Callable[[], None]:
+        """Return a function that runs on these addresses, for calls without a check."""
         try:
             if len(sources) != self._sources or not (all(sources) and out):
                 raise KernelError(
                     f"addresses: expected {self._sources} sources and a result, none of them 0; "
                     f"got {sources!r} and {out!r}"
                 )
-            self._plan.run(sources, out)
+            return _native.BoundChannels(self._plan, sources, residual, out).run
         except TypeError:
             raise KernelError(
-                f"addresses: expected integers from 0 on; got {sources!r} and {out!r}"
+                f"addresses: expected integers from 0 on; got {sources!r}, {out!r} and {residual!r}"
             ) from None
 
 
