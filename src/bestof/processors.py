@@ -99,6 +99,13 @@ def _ranks_here() -> int:
     return 1
 
 
+def is_first_rank_here() -> bool:
+    """Return whether this is the first rank on the machine, or the only process of a program."""
+    # Of torchrun, of Open MPI, and of MPICH and Intel's MPI.
+    names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+    return all(os.environ.get(name, "0") == "0" for name in names)
+
+
 def available_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that the process may still allocate, or None if the system does not tell."""
     found = []

@@ -8,12 +8,11 @@ for each other, and the system then stops all of them for the rest of each perio
 from __future__ import annotations
 
 import multiprocessing
-import os
 from dataclasses import dataclass
 
 import torch
 
-from bestof.processors import Room, room_for_threads
+from bestof.processors import Room, is_first_rank_here, room_for_threads
 from bestof.selection.notice import warn
 
 
@@ -61,7 +60,7 @@ class FittedThreads:
 
 def _speaks() -> bool:
     """Return whether this process tells. Of ranks and their workers, only the first one does."""
-    return multiprocessing.parent_process() is None and os.environ.get("LOCAL_RANK", "0") == "0"
+    return multiprocessing.parent_process() is None and is_first_rank_here()
 
 
 def _sentence(threads: int, room: Room) -> str:

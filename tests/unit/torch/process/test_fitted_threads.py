@@ -74,9 +74,14 @@ def test_a_number_that_was_set_after_fit_stays(
     assert torch.get_num_threads() == started + 2
 
 
-def test_only_the_first_rank_tells(monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+@pytest.mark.parametrize(
+    "variable", ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]
+)
+def test_only_the_first_rank_tells(
+    variable: str, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
     roomy(monkeypatch, 1)
-    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv(variable, "1")
     FittedThreads().fit()  # it would raise if it warned
     assert torch.get_num_threads() == 1
 
