@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
@@ -35,14 +36,14 @@ class Watch:
         self._depth = 0
         self._began = 0.0
         self._shapes: set[tuple[Any, ...]] = set()
-        self._key: tuple[Any, ...] = ()
         self._searched = 0  # calls
         self._stepped = 0
 
     def start(self) -> None:
         """Watch from now on, until the process ends."""
         register_module_forward_pre_hook(self._before)
-        register_module_forward_hook(self._after, always_call=True)
+        # Hooks before a call see no keyword arguments, by which models of transformers are called.
+        register_module_forward_hook(self._after, with_kwargs=True, always_call=True)
         register_optimizer_step_pre_hook(self._stepping)
         fetch = dataloader._BaseDataLoaderIter.__next__
         seen = self._seen
@@ -61,36 +62,41 @@ class Watch:
         # While a graph is compiled, `get_ident` and what follows would break the graph.
         return not torch.compiler.is_compiling() and threading.get_ident() == self._thread
 
-    def _before(self, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def _before(self, _module: nn.Module, _arguments: object) -> None:
         if not self._looks():
             return
         if self._depth == 0:
-            self._key = ()
-            with suppress(Exception):  # such as of a nested tensor, which has no shape
-                tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
-                self._seen.dtypes.update(str(one.dtype) for one in tensors)
-                self._key = tuple(tuple(one.shape) for one in tensors)
             if torch.is_autocast_enabled("cpu"):
                 self._seen.dtypes[str(torch.get_autocast_dtype("cpu"))] += 1
             self._began = perf_counter()
         self._depth += 1
 
-    def _after(self, module: nn.Module, _arguments: object, result: object) -> None:
+    def _after(self, module: nn.Module, *told: object) -> None:
+        """Note a call. told: its arguments, keyword arguments unless it has failed, its result."""
         if not self._looks():
             return
         self._depth = max(0, self._depth - 1)
+        *arguments, result = told
+        if self._depth == 0:
+            self._note_call(arguments, perf_counter() - self._began)
         if self._searched < _SEARCHED:
             for one in tree_leaves(result):
                 self._search(one)
         if self._depth:
             return
         self._searched += 1
-        elements = sum(torch.Size(shape).numel() for shape in self._key)
-        new = self._key not in self._shapes
-        self._shapes.add(self._key)
-        self._seen.calls.append(Call(new, elements, perf_counter() - self._began))
         if self._searched == 1:
             self._seen.dtypes.update(str(one.dtype) for one in module.parameters())
+
+    def _note_call(self, arguments: Sequence[object], seconds: float) -> None:
+        key: tuple[Any, ...] = ()
+        with suppress(Exception):  # such as of a nested tensor, which has no shape
+            tensors = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
+            self._seen.dtypes.update(str(one.dtype) for one in tensors)
+            key = tuple(tuple(one.shape) for one in tensors)
+        elements = sum(torch.Size(shape).numel() for shape in key)
+        self._seen.calls.append(Call(key not in self._shapes, elements, seconds))
+        self._shapes.add(key)
 
     def _stepping(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():

@@ -53,8 +53,31 @@ torch.nn.Identity()((nested, torch.eye(3).to_sparse_csr()))
 assert (len(seen.calls), seen.sampled) == (2, 0), seen
 """
 
+BY_KEYWORDS = """
+import warnings
 
-@pytest.mark.parametrize("program", [COMPILED, WITHOUT_MODULES, WITHOUT_NUMBERS])
+warnings.simplefilter("error")  # PyTorch would warn of a hook that fails
+
+class Encoder(torch.nn.Module):  # called as models of transformers are
+    def forward(self, input_ids=None, attention_mask=None):
+        if input_ids.shape[1] == 1:
+            raise ValueError("too short")
+        return {"states": input_ids * attention_mask}
+
+model = Encoder()
+for length in (5, 7, 5, 1):
+    ids = torch.ones(2, length, dtype=torch.long)
+    try:
+        model(input_ids=ids, attention_mask=ids)
+    except ValueError:
+        pass
+told = [(one.new, one.elements) for one in seen.calls]
+assert told[:3] == [(True, 20), (True, 28), (False, 20)], told
+assert len(told) == 4 and seen.dtypes["torch.int64"] == 6, seen
+"""
+
+
+@pytest.mark.parametrize("program", [COMPILED, WITHOUT_MODULES, WITHOUT_NUMBERS, BY_KEYWORDS])
 def test_a_program_is_watched(program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WATCHED + program],
