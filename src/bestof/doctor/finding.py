@@ -11,6 +11,7 @@ class Finding:
 
     caught: None if it was not found out.
     factor: the time as it is over the time with the cure, as measured here; None if not measured.
+    of: what the factor is about: steps of the program, or operations that it may have.
     seen: what was seen, in one sentence with numbers. cure: the line that mends it; empty if none
         is needed.
     """
@@ -20,3 +21,4 @@ class Finding:
     factor: float | None
     seen: str
     cure: str = ""
+    of: str = "steps"

@@ -51,7 +51,9 @@ def finding_lines(findings: Sequence[Mapping[str, Any]], width: int) -> Iterator
 
 def _cost(finding: Mapping[str, Any]) -> str:
     factor = finding["factor"]
-    return "its cost a step is unknown" if factor is None else f"{factor:.2f} times as slow"
+    if factor is None:
+        return "its cost a step is unknown"
+    return f"{printable(finding['of'])} are {factor:.2f} times as slow"
 
 
 def _wrapped(text: str, first: str, width: int) -> list[str]:

@@ -233,6 +233,7 @@ def test_two_runtimes_are_a_trap_if_regions_in_turn_are_dearer(
     )
     (found,) = OpenmpRuntimes().findings(seen())
     assert found.caught is caught
+    assert bool(found.cure) is caught  # programs that read `--json` would take it for needed
 
 
 def test_the_cure_of_two_runtimes_keeps_pytorchs_threads() -> None:
@@ -240,10 +241,12 @@ def test_the_cure_of_two_runtimes_keeps_pytorchs_threads() -> None:
         "import torch, sklearn.datasets\n"
         "from threadpoolctl import ThreadpoolController\n"
         "from bestof.doctor.seen import Seen\n"
+        "from bestof.doctor.traps import openmp_runtimes\n"
         "from bestof.doctor.traps.openmp_runtimes import OpenmpRuntimes\n"
         "from bestof.processors import Room\n"
         "from bestof.torch.process.openmp import runtimes\n"
         "torch.set_num_threads(2)\n"
+        "openmp_runtimes._DEARER = 0.0\n"  # however fast this machine is
         "(found,) = OpenmpRuntimes().findings(Seen(2, Room(2, '')))\n"
         "eval(found.cure.partition(', of the package threadpoolctl')[0])\n"
         "own, other = runtimes()\n"
@@ -280,6 +283,29 @@ def test_products_of_mkl_are_compared_on_other_processors(monkeypatch: pytest.Mo
     (found,) = MklOnAmd().findings(seen())
     assert found.caught
     assert found.factor == pytest.approx(1.5)
+
+
+def test_kernels_are_compared_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On several, the times would be those of waiting for busy neighbours."""
+    before, threads = torch.get_num_threads(), []
+
+    def timed(*what: object) -> list[float]:
+        threads.append(torch.get_num_threads())
+        return [3.0, 2.0]
+
+    monkeypatch.setattr(half_types, "_seconds", lambda dtype: timed(dtype)[0])
+    monkeypatch.setattr(mkl_on_amd, "_vendor", lambda: "AuthenticAMD")
+    monkeypatch.setattr(mkl_on_amd, "_fastest", timed)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    torch.set_num_threads(2)
+    try:
+        HalfTypes().findings(seen())
+        (found,) = MklOnAmd().findings(seen())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1] * 4
+    assert found.of == "products"  # not of steps
 
 
 def test_what_the_compiler_counts_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

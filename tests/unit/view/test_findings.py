@@ -11,7 +11,8 @@ from bestof.view.findings import finding_lines
 
 def finding(trap: str, caught: bool | None, factor: float | None, cure: str = "") -> dict[str, Any]:
     seen = f"what was seen of {trap}, in a sentence of \x1b[31m many words: " + "word " * 30
-    return {"trap": trap, "caught": caught, "factor": factor, "seen": seen, "cure": cure}
+    of = "products" if trap == "cheap" else "steps"
+    return {"trap": trap, "caught": caught, "factor": factor, "seen": seen, "cure": cure, "of": of}
 
 
 FOUND = [
@@ -31,8 +32,8 @@ def test_lines_fit_and_the_dearest_is_first(width: int) -> None:
     assert lines[0] == "3 traps found, of 5 that were looked for"[:width]
     heads = [line for line in lines if line.startswith("!")]
     assert heads == [
-        "! dear: 4.00 times as slow",
-        "! cheap: 1.10 times as slow",
+        "! dear: steps are 4.00 times as slow",
+        "! cheap: products are 1.10 times as slow",
         "! unmeasured: its cost a step is unknown",
     ]
     cures = [line for line in lines if line.startswith("  cure: ")]

@@ -8,6 +8,7 @@ from time import perf_counter
 import torch
 
 from bestof.doctor.finding import Finding
+from bestof.doctor.one_thread import one_thread
 from bestof.doctor.seen import Seen
 from bestof.doctor.trap import Trap
 
@@ -16,13 +17,14 @@ _SLOWER = 1.1
 
 
 class HalfTypes(Trap):
-    """Times a product of each half type against one of float32."""
+    """Times a product of each half type against one of float32, on one thread."""
 
     name = "emulated half types"
 
     def findings(self, seen: Seen) -> Sequence[Finding]:
-        single = _seconds(torch.float32)
-        factors = {one: _seconds(one) / single for one in (torch.bfloat16, torch.float16)}
+        with one_thread():
+            single = _seconds(torch.float32)
+            factors = {one: _seconds(one) / single for one in (torch.bfloat16, torch.float16)}
         told = f"products of {_SIDE} x {_SIDE} take " + " and ".join(
             f"{factor:.2g} times as long in {_word(one)}" for one, factor in factors.items()
         )
@@ -36,7 +38,7 @@ class HalfTypes(Trap):
             return [Finding(self.name, False, None, f"neither type was computed with; {told}")]
         caught = worst > _SLOWER
         cure = "compute in float32: model.float(), and no autocast on this processor"
-        return [Finding(self.name, caught, worst, told, cure if caught else "")]
+        return [Finding(self.name, caught, worst, told, cure if caught else "", "products")]
 
 
 def _word(dtype: torch.dtype) -> str:

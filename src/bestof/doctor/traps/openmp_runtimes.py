@@ -34,8 +34,9 @@ class OpenmpRuntimes(Trap):
         # threadpool_limits(1) would take PyTorch's threads away, too.
         cure = f"ThreadpoolController().select(filepath={found[1]!r}).limit(limits=1), of the "
         cure += f"package threadpoolctl; or packages that use {Path(found[0]).name} too"
+        caught = turns > _DEARER * alone
         # The factor of a step is not known: the doctor does not see which regions it has.
-        return [Finding(self.name, turns > _DEARER * alone, None, told, cure)]
+        return [Finding(self.name, caught, None, told, cure if caught else "")]
 
 
 def _seconds(regions: Sequence[Callable[[], object]]) -> float:
