@@ -182,41 +182,18 @@ class ConvolutionOverride(Replacement):
         generation = shim.generation
         return lambda counts: shim.note(generation, counts, None)
 
-    def _convolution(
-        self,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        transposed: bool,
-        output_padding: Sequence[int],
-        groups: int,
-    ) -> Tensor:
+    def _convolution(self, *arguments: Any) -> Any:
         if are_modes_on():
-            return without_modes(
-                self._convolution,
-                *(input, weight, bias, stride, padding, dilation),
-                *(transposed, output_padding, groups),
-            )
+            return without_modes(self._convolution, *arguments)
+        input, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
+        found = None
         if transposed or len(stride) != 2:
-            arguments = (input, weight, bias, stride, padding, dilation)
-            found = None
             if is_worth(input, weight) and self.device is CPU:
-                found = self._of_another_form(*arguments, transposed, output_padding, groups)
-            if found is not None:
-                return found
-            return self._as_is(  # type: ignore[no-any-return]
-                *arguments, transposed, output_padding, groups
-            )
+                found = self._of_another_form(*arguments)
+            return self._as_is(*arguments) if found is None else found
         geometry = (stride, padding, dilation, groups)
         found = self._ordinary(input, weight, bias, geometry, (input, weight))
-        if found is not None:
-            return found
-        return self.originals.convolution(  # type: ignore[no-any-return]
-            input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-        )
+        return self.originals.convolution(*arguments) if found is None else found
 
     def _of_another_form(
         self,

@@ -23,7 +23,7 @@ from bestof.torch.dispatch.convolution.layer import ConvolutionLayer, Gradients,
 from bestof.torch.dispatch.convolution.shortcut import Note, Shortcut
 from bestof.torch.ops.convolution.channels_last import is_right_as_is
 from bestof.torch.ops.convolution.direction import Direction
-from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.problem import ConvProblem, image_size
 from bestof.torch.ops.convolution.recognition import (
     LARGEST,
     Geometry,
@@ -177,23 +177,13 @@ class TransposedConvolution:
             or min(output_padding) < 0
         ):
             return None
-        height, width = (
-            (size - 1) * step - 2 * pad + spread * (taps - 1) + more + 1
-            for size, step, pad, spread, taps, more in zip(
-                input.shape[2:],
-                stride,
-                padding,
-                dilation,
-                weight.shape[2:],
-                output_padding,
-                strict=True,
-            )
-        )
-        if min(height, width) < 1:
+        axes = stride, padding, dilation, output_padding
+        size = image_size(input.shape[2:], weight.shape[2:], *axes)
+        if min(size) < 1:
             return None
         problem = ConvProblem.of(input, weight, False, stride, padding, dilation, groups)
         problem = problem._replace(
-            input_shape=(input.shape[0], weight.shape[1] * groups, height, width),
+            input_shape=(input.shape[0], weight.shape[1] * groups, *size),
             input_layout=_format(input, weight),
             device=self._device.name(input),
             accuracy=accuracy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from bestof.torch.ops.row import Row
 from bestof.torch.ops.search_settings import BY_PYTHON, RACE
 
 Tensors: TypeAlias = tuple[Tensor, ...]
+Plan = TypeVar("Plan", AttentionPlan, AttentionBackwardPlan)
 
 # As for products: the native kernel must be clearly faster in trials, which find the code and the
 # operands out of the caches.
@@ -228,6 +229,20 @@ def scale_of(problem: AttentionProblem, operands: Operands) -> float:
     return problem.size**-0.5 if operands.scale is None else operands.scale
 
 
-def mask_dtype(operands: Operands) -> str:
-    """Return the dtype of the mask, float32 if there is none."""
-    return FLOAT32.operands if operands.mask is None else name_of(operands.mask.dtype)
+def made_plan(
+    kind: Callable[..., Plan],
+    problem: AttentionProblem,
+    operands: Operands,
+    arrays: Sequence[Tensor | None],
+) -> Plan:
+    """Return a plan of the native kernel of a pass, for arrays that look like these."""
+    mask = operands.mask
+    return kind(
+        [None if x is None else x.shape for x in arrays],
+        [None if x is None else x.stride() for x in arrays],
+        causal=problem.causal,
+        scale=scale_of(problem, operands),
+        dtype=problem.dtype,
+        mask_dtype=FLOAT32.operands if mask is None else name_of(mask.dtype),
+        threads=problem.threads,
+    )

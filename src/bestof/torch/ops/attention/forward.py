@@ -16,7 +16,7 @@ from bestof.torch.ops.attention.attention import (
     Operands,
     Tensors,
     example,
-    mask_dtype,
+    made_plan,
     scale_of,
 )
 from bestof.torch.ops.attention.comparison import Terms, compare_results
@@ -65,16 +65,7 @@ class AttentionForward(Attention):
 
     def plan(self, problem: AttentionProblem, operands: Operands, results: Tensors) -> NativePlan:
         """Return a plan for all operands and results that look like these."""
-        arrays = _arrays(operands, results)
-        plan = AttentionPlan(
-            [None if x is None else x.shape for x in arrays],
-            [None if x is None else x.stride() for x in arrays],
-            causal=problem.causal,
-            scale=scale_of(problem, operands),
-            dtype=problem.dtype,
-            mask_dtype=mask_dtype(operands),
-            threads=problem.threads,
-        )
+        plan = made_plan(AttentionPlan, problem, operands, _arrays(operands, results))
         return NativePlan(plan, lambda *given: plan.run(*map(address, _arrays(*given))))
 
     def apart(self, operands: Operands) -> Tensor:

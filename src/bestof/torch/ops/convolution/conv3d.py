@@ -13,10 +13,9 @@ from torch import Tensor
 
 from bestof.accuracy import Accuracy
 from bestof.torch.backends.device import CPU
-from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.direction import Pass
 from bestof.torch.ops.convolution.passes import FORWARD
-from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
+from bestof.torch.ops.convolution.plane_rows import plane_rows
 from bestof.torch.ops.convolution.planes import (
     forward_weight,
     input_planes,
@@ -64,6 +63,7 @@ class Conv3d(VolumeOperation):
 
     name = "convolution 3d"
     operator = "aten::convolution"
+    planar = FORWARD
     rows = (
         Row("as is", as_is),
         *plane_rows(FORWARD, lambda problem: problem.planes, _on_planes),
@@ -93,17 +93,11 @@ class Conv3d(VolumeOperation):
             return None
         return Call(problem, (input, weight, bias))
 
-    def compare(
-        self,
-        row: Row[VolumeProblem],
-        original: Any,
-        args: tuple[Any, ...],
-        expected: Tensor,
-        got: Tensor,
-    ) -> Finding:
-        """Return which output is wrong, within what the 2-D convolution promises."""
-        problem, input, weight, bias = args
-        planes = (problem.planes, input_planes(input, problem), forward_weight(weight), bias)
-        return FORWARD.compare(
-            row_of(FORWARD, row.name), original, planes, single_planes(expected), single_planes(got)
-        )
+    def planes(self, problem: VolumeProblem, *operands: Any) -> tuple[Any, ...]:
+        """Return the convolution of planes."""
+        input, weight, bias = operands
+        return problem.planes, input_planes(input, problem), forward_weight(weight), bias
+
+    def as_planes(self, result: Tensor) -> Tensor:
+        """Return the outputs of planes."""
+        return single_planes(result)

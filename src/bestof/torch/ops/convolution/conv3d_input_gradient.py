@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.direction import Pass
 from bestof.torch.ops.convolution.passes import INPUT_GRADIENT
-from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
+from bestof.torch.ops.convolution.plane_rows import plane_rows
 from bestof.torch.ops.convolution.planes import (
     gradient_planes,
     gradient_weight,
@@ -59,25 +58,14 @@ class Conv3dInputGradient(VolumeGradient):
     name = "convolution 3d input gradient"
     rows = (Row("as is", as_is), *plane_rows(INPUT_GRADIENT, _planes_of, _on_planes))
 
-    def compare(
-        self,
-        row: Row[VolumeProblem],
-        original: Any,
-        args: tuple[Any, ...],
-        expected: Tensor,
-        got: Tensor,
-    ) -> Finding:
-        """Return which gradient is wrong, within what the 2-D convolution promises."""
-        problem, gradient, _, weight = args
-        planes = (
-            problem.gradient_planes,
-            gradient_planes(gradient, problem),
-            gradient_weight(weight, problem),
-        )
-        return INPUT_GRADIENT.compare(
-            row_of(INPUT_GRADIENT, row.name),
-            original,
-            planes,
-            single_planes(expected),
-            single_planes(got),
-        )
+    planar = INPUT_GRADIENT
+
+    def planes(self, problem: VolumeProblem, *operands: Any) -> tuple[Any, ...]:
+        """Return the input gradient of planes."""
+        gradient, _, weight = operands
+        planes = gradient_planes(gradient, problem), gradient_weight(weight, problem)
+        return (problem.gradient_planes, *planes)
+
+    def as_planes(self, result: Tensor) -> Tensor:
+        """Return the gradients of planes."""
+        return single_planes(result)

@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.torch.ops.comparison import Finding
 from bestof.torch.ops.convolution.direction import Pass
 from bestof.torch.ops.convolution.passes import WEIGHT_GRADIENT
-from bestof.torch.ops.convolution.plane_rows import plane_rows, row_of
+from bestof.torch.ops.convolution.plane_rows import plane_rows
 from bestof.torch.ops.convolution.planes import (
     forward_weight,
     input_planes,
@@ -58,21 +57,13 @@ class Conv3dWeightGradient(VolumeGradient):
     name = "convolution 3d weight gradient"
     rows = (Row("as is", as_is), *plane_rows(WEIGHT_GRADIENT, _planes_of, _on_planes))
 
-    def compare(
-        self,
-        row: Row[VolumeProblem],
-        original: Any,
-        args: tuple[Any, ...],
-        expected: Tensor,
-        got: Tensor,
-    ) -> Finding:
-        """Return which gradient is wrong, within what the 2-D convolution promises."""
-        problem, gradient, input, _ = args
-        planes = (_planes_of(problem), single_planes(gradient), input_planes(input, problem))
-        return WEIGHT_GRADIENT.compare(
-            row_of(WEIGHT_GRADIENT, row.name),
-            original,
-            planes,
-            forward_weight(expected),
-            forward_weight(got),
-        )
+    planar = WEIGHT_GRADIENT
+
+    def planes(self, problem: VolumeProblem, *operands: Any) -> tuple[Any, ...]:
+        """Return the weight gradient of planes."""
+        gradient, input, _ = operands
+        return _planes_of(problem), single_planes(gradient), input_planes(input, problem)
+
+    def as_planes(self, result: Tensor) -> Tensor:
+        """Return the gradient of the weight of planes."""
+        return forward_weight(result)

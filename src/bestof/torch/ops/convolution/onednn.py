@@ -30,7 +30,7 @@ from itertools import chain
 import torch
 
 from bestof.torch.ops.convolution.direction import Direction
-from bestof.torch.ops.convolution.problem import ConvProblem
+from bestof.torch.ops.convolution.problem import ConvProblem, image_size
 from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.ops.onednn import is_known
 
@@ -83,14 +83,8 @@ def serves_operator(
     is_transposed = output_padding is not None
     image = tuple(x)
     if output_padding is not None:
-        n, (h, w) = x[0], x[2:]
-        height, width = (
-            (size - 1) * step - 2 * pad + spread * (taps - 1) + more + 1
-            for size, step, pad, spread, taps, more in zip(
-                (h, w), stride, padding, dilation, weight[2:], output_padding, strict=True
-            )
-        )
-        image = (n, weight[1] * groups, height, width)
+        size = image_size(x[2:], weight[2:], stride, padding, dilation, output_padding)
+        image = (x[0], weight[1] * groups, *size)
     problem = ConvProblem(
         image,  # type: ignore[arg-type]  # four numbers
         tuple(weight),  # type: ignore[arg-type]

@@ -191,6 +191,26 @@ class LayerProblem(NamedTuple):
         return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
+def image_size(
+    output: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+) -> tuple[int, int]:
+    """Return height and width of an image from those of its convolution.
+
+    A transposed convolution has results of this size; `output_padding` is PyTorch's.
+    """
+    axes = zip(output, kernel, stride, padding, dilation, output_padding, strict=True)
+    height, width = (
+        (size - 1) * step - 2 * pad + spread * (taps - 1) + more + 1
+        for size, taps, step, pad, spread, more in axes
+    )
+    return height, width
+
+
 def _inside(size: int, taps: int, outputs: int, stride: int, padding: int, dilation: int) -> int:
     """Return how many pairs of an output and a tap lie inside the image, along one axis."""
     pairs = 0

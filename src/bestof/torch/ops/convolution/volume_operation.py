@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
+from bestof.torch.ops.comparison import Finding
+from bestof.torch.ops.convolution.conv2d_pass import Conv2dPass
+from bestof.torch.ops.convolution.plane_rows import row_of
 from bestof.torch.ops.convolution.pytorch_conv import pytorch_conv
 from bestof.torch.ops.convolution.volume_problem import (
     VolumeProblem,
@@ -15,6 +19,7 @@ from bestof.torch.ops.convolution.volume_problem import (
     volume_problem,
 )
 from bestof.torch.ops.operation import Call, Operation
+from bestof.torch.ops.row import Row
 
 _LAYERS = {
     "2 x 16 x 8 x 32 x 32 to 32": (2, 16, 32, 8, 32),
@@ -40,6 +45,28 @@ class VolumeOperation(Operation[VolumeProblem]):
     """One pass of 3-D convolutions, which the override of 2-D ones asks for."""
 
     part = True
+    planar: Conv2dPass
+
+    @abstractmethod
+    def planes(self, problem: VolumeProblem, *operands: Any) -> tuple[Any, ...]:
+        """Return the problem and the operands of the pass of planes that computes a call."""
+
+    @abstractmethod
+    def as_planes(self, result: Tensor) -> Tensor:
+        """Return a result as that of the pass of planes."""
+
+    def compare(
+        self,
+        row: Row[VolumeProblem],
+        original: Any,
+        args: tuple[Any, ...],
+        expected: Tensor,
+        got: Tensor,
+    ) -> Finding:
+        """Return which result is wrong, within what the pass of planes promises."""
+        planar = row_of(self.planar, row.name)
+        results = self.as_planes(expected), self.as_planes(got)
+        return self.planar.compare(planar, original, self.planes(*args), *results)
 
     def original(self, _kernels: Any) -> Any:
         """Return PyTorch's own kernels of both operators, as `PyTorchConv`."""
