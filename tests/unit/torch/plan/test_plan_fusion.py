@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.torch.plan.operations.channels import ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
+from bestof.torch.plan.operations.joined_channels import JoinedChannels
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run.program import Program
@@ -105,8 +106,11 @@ def test_what_must_stay(function: Callable[[nn.Module, Tensor], object]) -> None
     assert len(operations(function)) > 1
 
 
-def test_a_norm_alone_is_a_depthwise_convolution() -> None:
-    assert operations(lambda m, x: F.relu(m.norm(x))) == ["conv relu norm"]
+def test_a_norm_alone_is_a_step_of_its_own() -> None:
+    nodes = [node.meta.get("operation") for node in program(lambda m, x: F.relu(m.norm(x))).nodes]
+    (norm,) = (one for one in nodes if isinstance(one, JoinedChannels))
+    assert (norm.activation, norm.added) == ("relu", False)
+    assert norm.weights is not None
 
 
 def test_poolings() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from bestof.torch.plan.operations.checks import is_rows, operation_of, val
 from bestof.torch.plan.operations.joined_channels import JoinedChannels
@@ -43,6 +43,20 @@ def gather_channels(node: Node) -> bool:
     return True
 
 
+def take_pieces(graph: Graph) -> None:
+    """Let norms and concatenations read the pieces of concatenations that nothing else reads.
+
+    A layer of a dense block reads what all layers before it have made, by a norm. The pieces stay
+    where they lie, and no concatenation of the block is written.
+    """
+    for node in list(graph.nodes):
+        if _is_whole(node) and all(_joins(user, node) for user in node.users):
+            for user in list(node.users):
+                given = (node.args if one is node else (one,) for one in user.args)
+                user.args = tuple(piece for pieces in given for piece in pieces)
+            graph.erase_node(node)
+
+
 _Found = tuple[JoinedChannels, Sequence[Node]]
 
 
@@ -63,10 +77,8 @@ def _shuffle(node: Node) -> _Found | None:
     x: Any = first.args[0] if groups else None
     if not _is_image(x) or shape_of(x) != shape_of(node):
         return None
-    if operation_of(x) == JoinedChannels() and only_user(x) is first:
-        parts: Any = x.args
-        if sum(shape_of(one)[1] for one in parts) == shape_of(x)[1]:  # not the first of them
-            return JoinedChannels(groups), parts
+    if _is_whole(x) and only_user(x) is first:
+        return JoinedChannels(groups), x.args
     return JoinedChannels(groups), [x]
 
 
@@ -106,9 +118,25 @@ def _part(node: Node) -> _Found | None:
     start = argument(node, "start") or 0
     start = max(0, start + shape_of(x)[1] if start < 0 else start)
     joined = operation_of(x)
-    if isinstance(joined, JoinedChannels) and all(_is(one, aten.slice.Tensor) for one in x.users):
+    is_taken = all(_is(one, aten.slice.Tensor) for one in x.users)
+    if isinstance(joined, JoinedChannels) and joined.weights is None and is_taken:
         return JoinedChannels(joined.groups, joined.start + start), x.args
     return JoinedChannels(1, start), [x]
+
+
+def _is_whole(node: Node) -> bool:
+    """Return whether a node is a concatenation: all channels of its arguments, in order."""
+    if operation_of(node) != JoinedChannels():
+        return False
+    return sum(shape_of(one)[1] for one in node.args) == shape_of(node)[1]
+
+
+def _joins(node: Node, piece: Node) -> bool:
+    """Return whether a node concatenates a piece with others, and does not add it."""
+    operation = operation_of(node)
+    if not isinstance(operation, JoinedChannels):
+        return False
+    return not (operation.added and node.args[-1] is piece)
 
 
 def _is(node: Any, *targets: Any) -> bool:

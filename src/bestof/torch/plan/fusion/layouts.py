@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from bestof.torch.plan.fusion.channel_parts import gather_channels
+from bestof.torch.plan.fusion.channel_parts import gather_channels, take_pieces
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.operation import Operation
@@ -30,6 +30,7 @@ def bring_into_rows(module: GraphModule) -> None:
         if operation_of(node) is None and not gather_channels(node) and may_be_written(node):
             node.meta["operation"] = Written()
     graph.eliminate_dead_code()
+    take_pieces(graph)
     for node in list(graph.nodes):
         if _yields_rows(node):
             continue

@@ -145,6 +145,13 @@ class FrozenWeights:
             .detach()
         )
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return (a, b) of the norm a x + b, in float32: one number a channel."""
+        self.check()
+        assert self.norm is not None
+        scale, shift = self.norm.affine()
+        return scale.float(), shift.float()
+
     def rows(self) -> Tensor:
         """Return the weight as native kernels read it: (O, H, W, I / groups), contiguous.
 

@@ -12,7 +12,6 @@ from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import PlacedLayer
 from bestof.torch.plan.layers.activations import activation_of
-from bestof.torch.plan.layers.frozen_weights import Norm
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import problem_of
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
@@ -38,12 +37,11 @@ class Convolution(FusedLayer):
 
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
-        """Return the operators that may become convolutions; a norm alone is a depthwise one."""
+        """Return the operators that may become convolutions."""
         return {
             aten.conv2d.default: _recognise_convolution,
             aten.conv2d.padding: _recognise_convolution,
             aten.convolution.default: _recognise_convolution,
-            aten.batch_norm.default: _recognise_norm,
         }
 
     def absorb(self, rewriter: Rewriter, node: Node) -> None:
@@ -137,7 +135,7 @@ def _recognise_convolution(rewriter: Rewriter, node: Node) -> None:
     groups = argument(node, "groups")
     norm, last, after = None, node, only_user(node)
     if after is not None and after.target is aten.batch_norm.default and after.args[0] is node:
-        norm = _norm(rewriter, after)
+        norm = rewriter.norm(after)
         last = after if norm is not None else node
     layer = Layer(
         rewriter.frozen(weight, bias, norm, groups),
@@ -147,30 +145,6 @@ def _recognise_convolution(rewriter: Rewriter, node: Node) -> None:
         groups,
     )
     rewriter.replace(last, Convolution(layer), x)
-
-
-def _recognise_norm(rewriter: Rewriter, node: Node) -> None:
-    """Replace a norm that no convolution took in by a depthwise convolution of one pixel."""
-    if not is_plain(node, 4, MULTIPLIED) or not node.users:
-        return
-    dtype = val(node).dtype
-    norm = _norm(rewriter, node)
-    if norm is not None and is_plain(node.args[0], 4, {dtype}):
-        frozen = rewriter.norm_alone(norm, torch.ones(shape_of(node)[1], 1, 1, 1, dtype=dtype))
-        rewriter.replace(node, Convolution(Layer(frozen, groups=frozen.groups)), node.args[0])
-
-
-def _norm(rewriter: Rewriter, node: Node) -> Norm | None:
-    """Return the affine map of an evaluated batch norm; None for one by the batch's statistics."""
-    _, scale, shift, _, _, training, _, eps = node.args[:8]
-    if training:
-        return None
-    mean, variance, a, b = (rewriter.constant(node.args[position]) for position in (3, 4, 1, 2))
-    if mean is None or variance is None:
-        return None
-    if (scale is not None and a is None) or (shift is not None and b is None):
-        return None
-    return Norm(mean, variance, a, b, float(eps))  # type: ignore[arg-type]  # a number
 
 
 def is_residual(node: Node, other: Any, addition: Node) -> bool:

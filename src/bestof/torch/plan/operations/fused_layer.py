@@ -55,7 +55,7 @@ class FusedLayer(Operation):
             expect_pair(pair, least, "stride, padding or dilation")
         whole = type(layer.groups) is int and layer.groups > 0
         expect(whole and type(weights.groups) is int and weights.groups == layer.groups, "groups")
-        _check_norm(weights.norm, weight.shape[:1])
+        check_norm(weights.norm, weight.shape[:1])
         right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is weight.dtype)
         expect(right, "bias")
         activation_of(layer.activation)
@@ -78,7 +78,7 @@ class FusedLayer(Operation):
         return cls(Layer(**decoded_fields(content, weights)))
 
 
-def _check_norm(norm: Norm | None, channels: tuple[int, ...]) -> None:
+def check_norm(norm: Norm | None, channels: tuple[int, ...]) -> None:
     """Raise ValueError if a norm does not have one number a channel, or cannot be computed."""
     if norm is None:
         return

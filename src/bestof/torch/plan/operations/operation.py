@@ -97,7 +97,7 @@ def decoded_fields(content: dict[str, Any], weights: list[FrozenWeights]) -> dic
 
     def decoded(name: str, value: Any) -> Any:
         if name == "weights":
-            return weights[value]
+            return None if value is None else weights[value]
         return tuple(value) if isinstance(value, list) else value
 
     return {name: decoded(name, value) for name, value in content.items() if name != "name"}

@@ -42,6 +42,21 @@ class Rewriter:
             frozen = self._weights[key] = FrozenWeights(weight, bias, norm, groups, transposed)
         return frozen
 
+    def norm(self, node: Node) -> Norm | None:
+        """Return the affine map of an evaluated batch norm; None for one by the batch's statistics.
+
+        None, too, if a number of the norm is no parameter or buffer.
+        """
+        _, scale, shift, _, _, training, _, eps = node.args[:8]
+        if training:
+            return None
+        mean, variance, a, b = (self.constant(node.args[position]) for position in (3, 4, 1, 2))
+        if mean is None or variance is None:
+            return None
+        if (scale is not None and a is None) or (shift is not None and b is None):
+            return None
+        return Norm(mean, variance, a, b, float(eps))  # type: ignore[arg-type]  # a number
+
     def was_joined(self, parts: list[FrozenWeights]) -> bool | None:
         """Return whether an earlier shape joined these layers; None if none has met them."""
         if ("joined", *map(id, parts)) in self._weights:

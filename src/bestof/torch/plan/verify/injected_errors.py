@@ -13,6 +13,7 @@ from bestof.torch.ops.distance import Size, moved, pieces, size_of
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.operations.joined_channels import JoinedChannels
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.binding import Binding
@@ -117,17 +118,22 @@ def run_shaken(
 
 
 def _of_sums(program: Program, binding: Binding, step: Step) -> float:
-    """Return what the rounding of averages is relative to, beside the averages; 0 if there is none.
+    """Return what the rounding of sums is relative to, beside the results; 0 if there is none.
 
-    It is the rms of what is added. The average of a norm's results is nearly 0, and the rounding
-    errors of its sum are not. Sums of bfloat16 are taken in float32, whose errors are smaller.
+    Of averages, it is the rms of what is added. The average of a norm's results is nearly 0, and
+    the rounding errors of its sum are not. Of norms, it is the rms of the shift: where the mean is
+    far from 0, a product and the shift cancel. Sums of bfloat16 are taken in float32, whose errors
+    are smaller.
     """
     node = program.nodes[step.slot]
     operation = operation_of(node)
-    if not isinstance(operation, Pooling) or operation.window.kind != "average":
+    if isinstance(operation, Pooling) and operation.window.kind == "average":
+        added = binding.slots[program.nodes.index(node.args[0])]
+    elif isinstance(operation, JoinedChannels) and operation.weights is not None:
+        _, added = operation.weights.affine()
+    else:
         return 0.0
-    added = binding.slots[program.nodes.index(node.args[0])]
-    return size_of(added).rms * _EPS / float(torch.finfo(added.dtype).eps)
+    return size_of(added).rms * _EPS / float(torch.finfo(node.meta["val"].dtype).eps)
 
 
 def _signs(memory: Tensor, error: float, generator: torch.Generator) -> Tensor:
