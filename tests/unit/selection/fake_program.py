@@ -1,5 +1,5 @@
-"""Fakes: a clock that alternatives advance, alternatives that name themselves, a store in a
-dict."""
+"""Fakes: a clock that alternatives advance, alternatives that name themselves, a store in a dict,
+comparisons that take time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bestof import BestOf
+from bestof.selection import Verdict, Verifier
 from bestof.selection.store.record import Record
 
 
@@ -124,3 +125,24 @@ class BrokenStore(DictStore):
     def save(self, record: Record) -> None:
         self.saves += 1
         raise OSError("the disk is gone")
+
+
+class DearComparison(Verifier):
+    """Takes so many seconds for each comparison with the first alternative."""
+
+    def __init__(self, program: Program, seconds: float) -> None:
+        self._program, self._seconds = program, seconds
+
+    def trusts(self, alternative: str) -> bool:
+        return alternative == "first"
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
+        self._program.clock.passes(self._seconds)
+
+    def judge(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Verdict:
+        return Verdict(got)
+
+    def put_back(self, expected: Any) -> None:
+        raise AssertionError("no alternative raises")

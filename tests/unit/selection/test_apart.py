@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from fake_device import FakeDevice
-from fake_program import Program
+from fake_program import DearComparison, Program
 
-from bestof.selection import Verdict, Verifier
 from bestof.selection.trials.trial import set_apart
 
 
@@ -81,27 +80,6 @@ def test_more_than_the_trial_took_leaves_nothing(program: Program) -> None:
     assert selector.explain(1).alternatives[0].seconds == 0.0
 
 
-class Compares(Verifier):
-    """Takes half a second for each comparison with the first alternative."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def trusts(self, alternative: str) -> bool:
-        return alternative == "first"
-
-    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
-        self._program.clock.passes(0.5)
-
-    def judge(
-        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
-    ) -> Verdict:
-        return Verdict(got)
-
-    def put_back(self, expected: Any) -> None:
-        raise AssertionError("no alternative raises")
-
-
 @pytest.mark.parametrize("late", [False, True])
 def test_packing_is_paid_once_and_is_no_price_of_a_comparison(
     program: Program, monkeypatch: pytest.MonkeyPatch, late: bool
@@ -119,7 +97,7 @@ def test_packing_is_paid_once_and_is_no_price_of_a_comparison(
 
     selector = program.selector(
         [("first", timed("first", 2.0)), ("packed", packing_once)],
-        check=Compares(program),
+        check=DearComparison(program, 0.5),
         timer=device if late else None,
     )
     while "packed" not in (device.calls if late else program.calls):

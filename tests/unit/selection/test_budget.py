@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from fake_device import FakeDevice
-from fake_program import Program
+from fake_program import DearComparison, Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
-from bestof.selection import Alternative, Verdict, Verifier
+from bestof.selection import Alternative
 from bestof.selection.policies import Race, Rounds
 from bestof.selection.state import registry
 from bestof.selection.state.budget import SHARE, Budget, lifted
@@ -94,27 +94,6 @@ def test_comparisons_are_paid_for(program: Program) -> None:
     assert selector._knowledge.budget.lost == pytest.approx(0.02)
 
 
-class Waiting(Verifier):
-    """Waits a second for a device in each comparison."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def trusts(self, alternative: str) -> bool:
-        return alternative == "first"
-
-    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
-        self._program.clock.passes(1.0)
-
-    def judge(
-        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
-    ) -> Verdict:
-        return Verdict(got)
-
-    def put_back(self, expected: Any) -> None:
-        raise AssertionError("no alternative raises")
-
-
 def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> None:
     device = FakeDevice()
     names = ("first", "b", "c", "d")
@@ -123,7 +102,7 @@ def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> No
         lambda n: n,
         policy=Race(),
         timer=device,
-        check=Waiting(program),
+        check=DearComparison(program, 1.0),
     )
     for turn in range(8000):
         selector(turn % 4)
@@ -134,14 +113,11 @@ def test_what_the_program_waits_for_a_device_is_paid_for(program: Program) -> No
     assert [selector.explain(n).decision for n in range(4)] == ["first"] * 4
 
 
-class Behind(Waiting):
-    """The device is a second behind the program; a comparison takes a tenth more."""
+class Behind(DearComparison):
+    """The device is a second behind the program."""
 
     def wait(self, stage: int, args: tuple[Any, ...]) -> None:
         self._program.clock.passes(1.0)
-
-    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
-        self._program.clock.passes(0.1)
 
 
 def test_what_the_program_had_begun_before_is_no_price_of_a_comparison(program: Program) -> None:
@@ -150,7 +126,7 @@ def test_what_the_program_had_begun_before_is_no_price_of_a_comparison(program: 
         [(name, device.function(name, 1e-5)) for name in ("first", "b")],
         lambda n: n,
         timer=device,
-        check=Behind(program),
+        check=Behind(program, 0.1),
     )
     while selector.trials < 2:
         selector(1)
@@ -291,15 +267,8 @@ def test_a_used_up_account_stops_trials_that_are_likely_to_cost_nothing(program:
     assert selector.trials == trials
 
 
-class Free(Waiting):
-    """Compares in no time."""
-
-    def expect(self, stage: int, args: tuple[Any, ...]) -> None:
-        pass
-
-
 def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
-    selector = program.selector({"first": 1.0, "same": 1.0}, check=Free(program))
+    selector = program.selector({"first": 1.0, "same": 1.0}, check=DearComparison(program, 0.0))
     selector(1)
     program.clock.passes(100.0)
     account = selector._knowledge.budget
@@ -321,7 +290,7 @@ def test_the_price_of_comparisons_is_learnt(program: Program) -> None:
 def test_one_comparison_in_which_a_library_sets_itself_up_does_not_end_the_search(
     program: Program,
 ) -> None:
-    selector = program.selector({"first": 1.0, "same": 1.0}, check=Free(program))
+    selector = program.selector({"first": 1.0, "same": 1.0}, check=DearComparison(program, 0.0))
     selector(1)
     selector._knowledge.costs.compared(1000.0, 1.0, trusted=False)
     account = selector._knowledge.budget
@@ -333,7 +302,7 @@ def test_one_comparison_in_which_a_library_sets_itself_up_does_not_end_the_searc
 
 def test_a_far_faster_alternative_does_not_make_later_comparisons_dear(program: Program) -> None:
     """A comparison takes as long as PyTorch's own kernel, whatever is compared with it."""
-    selector = program.selector({"first": 1.0, "fast": 0.01}, check=Waiting(program))
+    selector = program.selector({"first": 1.0, "fast": 0.01}, check=DearComparison(program, 1.0))
     for problem in (1, 2):
         selector(problem)
         program.clock.passes(100.0)
