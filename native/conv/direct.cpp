@@ -67,24 +67,23 @@ void copy_band(const Problem& p, const Bands& b, const float* image, long first_
   }
 }
 
-void point_band(const Problem& p, const Bands& b, const float* band, float* out, long rows,
+// Points the rows of a full band at its copy, which lies at one place for all bands of a thread. To
+// do so for each band took a third of the time of 32 filters of 3x3 @112.
+void point_band(const Problem& p, const Bands& b, const float* band,
                 RowBlock<float, float>& block) {
-  const long channels = p.in_channels;
-  for (long at = 0; at < rows * p.out_width; ++at) {
-    const long j = at / p.out_width, i = at % p.out_width;
-    const float* from = band + (j * p.stride_y * b.width + i * p.stride_x) * channels;
-    const float** to = block.row + at;
-    if (b.taps == p.kernel_height) {
-      for (long r = 0; r < b.taps; ++r)
-        to[r * block.leading] = from + r * p.dilation_y * b.width * channels;
-    } else {
-      for (long tap = 0; tap < b.taps; ++tap) {
-        const long r = tap / p.kernel_width, s = tap % p.kernel_width;
-        to[tap * block.leading] = from + (r * p.dilation_y * b.width + s * p.dilation_x) * channels;
+  const long channels = p.in_channels, line = b.width * channels;
+  const bool joined = b.taps == p.kernel_height;
+  for (long j = 0, at = 0; j < b.rows; ++j) {
+    const float* from = band + j * p.stride_y * line;
+    for (long i = 0; i < p.out_width; ++i, ++at, from += p.stride_x * channels) {
+      const float** to = block.row + at;
+      for (long tap = 0; tap < b.taps; ++tap, to += block.leading) {
+        const long r = joined ? tap : tap / p.kernel_width;
+        const long s = joined ? 0 : tap % p.kernel_width;
+        *to = from + r * p.dilation_y * line + s * p.dilation_x * channels;
       }
+      block.regular[at] = i > 0 || (at > 0 && from - block.row[at - 1] == block.stride);
     }
-    block.out[at] = out + at * p.out_channels;
-    block.regular[at] = at > 0 && to[0] - to[-1] == block.stride;
   }
 }
 
@@ -104,14 +103,15 @@ void run_forward(const Problem& p, const Call& call) {
     float* band = mine + b.pointers;
     RowBlock<float, float> block = place_row_block<float, float>(
         mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
+    point_band(p, b, band, block);
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long n = item / b.per_image, first = item % b.per_image * b.rows;
       const long rows = smaller(b.rows, p.out_height - first);
       copy_band(p, b, floats(call.first) + n * p.in_height * p.in_width * p.in_channels,
                 first * p.stride_y - p.pad_top, band);
-      point_band(p, b, band,
-                 floats(call.result) + (n * p.out_height + first) * p.out_width * p.out_channels,
-                 rows, block);
+      float* out =
+          floats(call.result) + (n * p.out_height + first) * p.out_width * p.out_channels;
+      for (long at = 0; at < rows * p.out_width; ++at) block.out[at] = out + at * p.out_channels;
       for (long group = 0; group < p.groups; ++group) {
         const Columns<float> columns = {
             floats(call.second) + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
