@@ -103,7 +103,8 @@ void bind_rows(nb::module_& m) {
       .def_ro("parts", &Algorithm::parts)
       .def_ro("emulated", &Algorithm::emulated)
       .def_ro("eager", &Algorithm::eager)
-      .def_ro("linear", &Algorithm::linear);
+      .def_ro("linear", &Algorithm::linear)
+      .def_ro("planes", &Algorithm::planes);
   nb::class_<Promise>(m, "Promise")
       .def_prop_ro("name", [](const Promise& promise) { return promise.name; })
       .def_ro("error", &Promise::error)
@@ -179,7 +180,8 @@ void bind_conv(nb::module_& m) {
   nb::class_<Problem>(m, "Problem")
       .def("__init__",
            [](Problem* self, const Shape& x, const Shape& w, const Shape& numbers,
-              const std::string& dtype) { new (self) Problem(make_problem(x, w, numbers, dtype)); })
+              const std::string& dtype,
+              bool planes) { new (self) Problem(make_problem(x, w, numbers, dtype, planes)); })
       .def_prop_ro("x_shape", [](const Problem& p) { return nb::tuple(nb::cast(x_shape(p))); })
       .def_prop_ro("w_shape", [](const Problem& p) { return nb::tuple(nb::cast(w_shape(p))); })
       .def_prop_ro("y_shape", [](const Problem& p) { return nb::tuple(nb::cast(y_shape(p))); });

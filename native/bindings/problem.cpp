@@ -74,10 +74,13 @@ std::vector<std::tuple<std::string, std::string, std::string>> names_of(
 }
 
 // Refuses shapes and numbers that no problem can have.
-void check_extents(const Shape& x, const Shape& w, const Shape& numbers) {
+void check_extents(const Shape& x, const Shape& w, const Shape& numbers, bool planes) {
   constexpr long kMost =
       1L << 31;  // keeps every product of extents that is formed below within 64 bits
-  if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
+  if (x.size() != 4) {
+    refuse(std::string("x: expected 4 dimensions ") + (planes ? "(N, C, H, W)" : "(N, H, W, C)") +
+           "; got shape " + describe(x));
+  }
   if (w.size() != 4)
     refuse("w: expected 4 dimensions (O, H, W, C / groups); got shape " + describe(w));
   if (numbers.size() != 9) refuse("numbers: expected 9");
@@ -97,16 +100,16 @@ void check_extents(const Shape& x, const Shape& w, const Shape& numbers) {
   }
 }
 
-// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
-                     const std::string& dtype) {
-  check_extents(x, w, numbers);
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype,
+                     bool planes) {
+  check_extents(x, w, numbers, planes);
   Problem p;
   p.element = element_of(dtype);
   p.batch = x[0];
-  p.in_height = x[1];
-  p.in_width = x[2];
-  p.in_channels = x[3];
+  p.planes = planes;
+  p.in_height = x[planes ? 2 : 1];
+  p.in_width = x[planes ? 3 : 2];
+  p.in_channels = x[planes ? 1 : 3];
   p.out_channels = w[0];
   p.kernel_height = w[1];
   p.kernel_width = w[2];
@@ -146,6 +149,7 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
 }
 
 Shape x_shape(const Problem& p) {
+  if (p.planes) return {p.batch, p.in_channels, p.in_height, p.in_width};
   return {p.batch, p.in_height, p.in_width, p.in_channels};
 }
 Shape w_shape(const Problem& p) {
@@ -159,7 +163,8 @@ std::string describe_problem(const Problem& p) {
   return "x " + describe(x_shape(p)) + ", w " + describe(w_shape(p)) + ", stride (" +
          std::to_string(p.stride_y) + ", " + std::to_string(p.stride_x) + "), dilation (" +
          std::to_string(p.dilation_y) + ", " + std::to_string(p.dilation_x) + "), groups " +
-         std::to_string(p.groups) + (p.element == Element::kBfloat16 ? ", bfloat16" : "");
+         std::to_string(p.groups) + (p.element == Element::kBfloat16 ? ", bfloat16" : "") +
+         (p.planes ? ", x in channels first" : "");
 }
 
 const Algorithm& find_algorithm(const std::string& name, Direction direction, const Problem& p) {

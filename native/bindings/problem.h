@@ -21,9 +21,10 @@ Element element_of(const std::string& name);
 // Returns the names of the types of operands, results and sums, a triple for each type.
 std::vector<std::tuple<std::string, std::string, std::string>> names_of(const DtypeColumns& dtypes);
 
-// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
-                     const std::string& dtype);
+// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups. x is (N, C, H, W)
+// where it lies in planes.
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype,
+                     bool planes = false);
 
 Shape x_shape(const Problem& p);
 Shape w_shape(const Problem& p);

@@ -59,10 +59,12 @@ struct Algorithm {
   bool emulated = false;    // whether this instruction set lacks the products that it is made of
   bool eager = false;       // whether PyTorch programs try it for each convolution
   bool linear = false;      // whether plans try it for linear layers
+  bool planes = false;      // whether its forward pass also reads x in channels first
 };
 
 inline bool applies(const Algorithm& algorithm, const Pass& pass, const Problem& p) {
-  return pass.run && algorithm.dtypes.take(p.element) && lies_in(algorithm.domain, p) &&
+  const bool reads = !p.planes || (algorithm.planes && &pass == &algorithm.passes->forward);
+  return pass.run && reads && algorithm.dtypes.take(p.element) && lies_in(algorithm.domain, p) &&
          (!pass.supports || pass.supports(p));
 }
 

@@ -54,44 +54,41 @@ __attribute__((noinline)) inline void finish_rows(const float* sums, long rows, 
   }
 }
 
-template <Walk kWalk, int V, int R, class In, class Out>
-inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
-                          const Columns<In>& columns, long panel, const Epilogue& given,
-                          const Out* result, const In* next) {
-  // A copy stays in registers. The original could be aliased by the results that are stored.
-  const Epilogue epilogue = given;
-  const long done = panel * kPanel;
-  const long left = columns.count - done;
-  const Out* residual = reinterpret_cast<const Out*>(epilogue.residual);
-  // Prefetches the lines of the results and of the residual, while products are computed. A write
-  // would otherwise wait for its line.
+// Prefetches the lines of the results of a tile and of its residual, while products are computed. A
+// write would otherwise wait for its line. `channel` is the first, `left` how many follow.
+template <int V, int R, class Out>
+BESTOF_INLINE void ask_for_tile(Out* const* out, long channel, long left, const Out* residual,
+                                const Out* result) {
   const bool both = V > 1 && left > kLanes && sizeof(Out) == sizeof(float);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
-    const Out* out = block.out[first + i] + columns.channel + done;
-    __builtin_prefetch(out, 1, 3);
-    if (both) __builtin_prefetch(out + kLanes, 1, 3);
+    const Out* to = out[i] + channel;
+    __builtin_prefetch(to, 1, 3);
+    if (both) __builtin_prefetch(to + kLanes, 1, 3);
   }
   if (residual) {
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const Out* from = residual + (block.out[first + i] - result) + columns.channel + done;
+      const Out* from = residual + (out[i] - result) + channel;
       __builtin_prefetch(from, 0, 3);
       if (both) __builtin_prefetch(from + kLanes, 0, 3);
     }
   }
-  Accumulator<R, V> acc;
-  multiply<kWalk>(acc, rows, block.taps, block.depth,
-                  columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel,
-                  next);
+}
+
+// Finishes the sums of a tile, and writes them.
+template <int V, int R, class Out>
+BESTOF_INLINE void write_tile(const Accumulator<R, V>& acc, Out* const* places, long channel,
+                              long left, const Epilogue& epilogue, const Out* result) {
+  const Out* residual = reinterpret_cast<const Out*>(epilogue.residual);
   if (left >= V * kLanes && is_bounded(epilogue.activation)) {
     const Bounds bounds(epilogue.activation);
     Vec bias[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < V; ++j) bias[j] = bias_at(epilogue, columns.channel + done + j * kLanes);
+    for (int j = 0; j < V; ++j) bias[j] = bias_at(epilogue, channel + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      Out* out = block.out[first + i] + columns.channel + done;
+      Out* out = places[i] + channel;
 #pragma GCC unroll 4
       for (int j = 0; j < V; ++j) {
         Vec v = acc.v[i][j] + bias[j];
@@ -107,8 +104,24 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
 #pragma GCC unroll 4
     for (int j = 0; j < V; ++j) store(sums + i * kPanel + j * kLanes, acc.v[i][j]);
   }
-  finish_rows(sums, R, smaller(left, kPanel), block.out + first, columns.channel + done, given,
-              result);
+  finish_rows(sums, R, smaller(left, kPanel), places, channel, epilogue, result);
+}
+
+template <Walk kWalk, int V, int R, class In, class Out>
+inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
+                          const Columns<In>& columns, long panel, const Epilogue& given,
+                          const Out* result, const In* next) {
+  // A copy stays in registers. The original could be aliased by the results that are stored.
+  const Epilogue epilogue = given;
+  const long done = panel * kPanel, channel = columns.channel + done, left = columns.count - done;
+  Out* const* places = block.out + first;
+  ask_for_tile<V, R>(places, channel, left, reinterpret_cast<const Out*>(epilogue.residual),
+                     result);
+  Accumulator<R, V> acc;
+  multiply<kWalk>(acc, rows, block.taps, block.depth,
+                  columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel,
+                  next);
+  write_tile<V, R>(acc, places, channel, left, epilogue, result);
 }
 
 template <Walk kWalk, int V, int R, class In, class Out>

@@ -22,7 +22,13 @@ struct Problem {
   long pad_top, pad_bottom, pad_left, pad_right;
   long groups;
   Element element = Element::kFloat32;  // of x, w and y
+  bool planes = false;                  // x is [batch, in_channels, in_height, in_width]
 };
+
+// The products in each sum.
+inline long terms_of(const Problem& p) {
+  return p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
+}
 
 #define BESTOF_ACTIVATION(enumerator, name, falls, result) enumerator,
 enum class Activation {

@@ -149,8 +149,9 @@ void each_product(const Problem& p, F f) {
             if (iy < 0 || iy >= p.in_height || ix < 0 || ix >= p.in_width) continue;
             for (long k = 0; k < p.out_channels; ++k) {
               for (long c = 0; c < inputs; ++c) {
-                f(((n * p.in_height + iy) * p.in_width + ix) * p.in_channels +
-                      k / outputs * inputs + c,
+                const long channel = k / outputs * inputs + c;
+                f(p.planes ? ((n * p.in_channels + channel) * p.in_height + iy) * p.in_width + ix
+                           : ((n * p.in_height + iy) * p.in_width + ix) * p.in_channels + channel,
                   ((k * p.kernel_height + r) * p.kernel_width + s) * inputs + c,
                   ((n * p.out_height + oy) * p.out_width + ox) * p.out_channels + k);
               }
@@ -312,8 +313,9 @@ int main(int count, char** arguments) {
   // Rows take turns, and each has had several by the end, however slow the processor is.
   const long least = 4L * kernels.algorithm_count;
   do {
-    const Problem p =
-        random_problem(kernels.algorithms[tried % kernels.algorithm_count].domain, random);
+    const bestof::Algorithm& row = kernels.algorithms[tried % kernels.algorithm_count];
+    Problem p = random_problem(row.domain, random);
+    p.planes = row.planes && pick(random, 0, 1) == 1;
     // Half of them as if no cache could keep anything, where results are streamed past the caches.
     bestof::assume_level3(pick(random, 0, 1));
     if (try_problem(kernels, p, random) != 0) return 1;

@@ -3,7 +3,12 @@ from typing import Any, Final, Literal
 
 class Problem:
     def __init__(
-        self, x: Sequence[int], w: Sequence[int], numbers: Sequence[int], dtype: str
+        self,
+        x: Sequence[int],
+        w: Sequence[int],
+        numbers: Sequence[int],
+        dtype: str,
+        planes: bool,
     ) -> None: ...
     x_shape: Final[tuple[int, ...]]
     w_shape: Final[tuple[int, ...]]
@@ -92,6 +97,7 @@ class Row:
     emulated: Final[bool]
     eager: Final[bool]
     linear: Final[bool]
+    planes: Final[bool]
 
 class Promise:
     name: Final[str]

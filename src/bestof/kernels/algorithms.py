@@ -45,6 +45,7 @@ class Algorithm:
     results are the same, but it is slower than the algorithms of float32.
     eager: whether PyTorch programs should try it for each convolution.
     linear: whether linear layers should try it.
+    planes: whether its forward pass also reads x in channels first.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Algorithm:
     emulated: bool
     eager: bool
     linear: bool
+    planes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def _algorithm(row: _native.Row) -> Algorithm:
         emulated=row.emulated,
         eager=row.eager,
         linear=row.linear,
+        planes=row.planes,
     )
 
 

@@ -2,6 +2,8 @@
 
 x is [N, H, W, C], w is [O, H, W, C / groups], y is [N, H', W', O]: float32, C-contiguous, on the
 CPU. PyTorch stores channels-last tensors so, and `t.permute(0, 2, 3, 1)` passes one without a copy.
+The forward pass of algorithms with `planes` also takes x as [N, C, H, W], with
+`x_layout="channels_first"`.
 
 The forward pass also takes bfloat16 for x, w, residual and y. The bias stays float32; sums are
 float32 and are rounded once. NumPy lacks the type: pass arrays of ml_dtypes, or the bits as uint16
@@ -45,6 +47,7 @@ def conv2d(
     residual: Array | None = None,
     out: Array | None = None,
     dtype: str | None = None,
+    x_layout: str = "channels_last",
     threads: int | None = None,
 ) -> Array:
     """Return y = activation(x * w + bias + residual), where * is the cross-correlation.
@@ -58,6 +61,7 @@ def conv2d(
     residual: an array like y. out: the array to write to; it may be `residual`, and must not
     overlap any other argument.
     dtype: of x, w, residual and y, float32 or bfloat16; by default that of x.
+    x_layout: channels_last or channels_first. w, y and the residual are in channels last always.
     threads: by default as many as OpenMP uses, which torch shares.
     Raises KernelError before anything is written.
     """
@@ -65,7 +69,7 @@ def conv2d(
     packed = isinstance(w, PackedWeights)
     dtype = dtype_of(x, dtype)
     shapes = shape_of(x, "x"), w.shape if packed else shape_of(w, "w")
-    problem = problem_of(*shapes, stride, padding, dilation, groups, dtype)
+    problem = problem_of(*shapes, stride, padding, dilation, groups, dtype, x_layout)
     if algorithm is None:
         algorithm = w.algorithm if packed else _DEFAULT_ALGORITHM[dtype]
     name, slope = activation_of(activation)
@@ -154,12 +158,14 @@ def conv2d_algorithms(
     groups: int = 1,
     direction: str = "forward",
     dtype: str = "float32",
+    x_layout: str = "channels_last",
     threads: int | None = None,
 ) -> Mapping[str, Promise]:
     """Return what each algorithm that applies to a problem promises, by the algorithm's name.
 
     direction: forward, backward_input or backward_weight. dtype: that of the tensors, float32 or
-    bfloat16. threads: those that the scratch memory is for; by default as in `conv2d`.
+    bfloat16. x_layout: as in `conv2d`; `x_shape` is in the same order. threads: those that the
+    scratch memory is for; by default as in `conv2d`.
     """
     problem = problem_of(
         shape_tuple(x_shape, "x_shape"),
@@ -169,6 +175,7 @@ def conv2d_algorithms(
         dilation,
         groups,
         dtype_of(None, dtype),
+        x_layout,
     )
     return promises_of(problem, direction_of(direction), threads_of(threads))
 
@@ -202,7 +209,7 @@ class Conv2dPlan:
 
     This is the cheapest call. `run` takes the addresses of arrays of `dtype` (the bias is float32)
     in the layouts of this module, and does not check them.
-    direction, dtype: as in `conv2d_algorithms`.
+    direction, dtype, x_layout: as in `conv2d_algorithms`.
     pool: y holds the largest of each 2x2 results, NaN if one of them is NaN. The last row or column
     of an odd number is left out. It needs an algorithm with `pools`, an activation that never
     falls, and no residual.
@@ -226,6 +233,7 @@ class Conv2dPlan:
         direction: str = "forward",
         activation: Activation = None,
         dtype: str = "float32",
+        x_layout: str = "channels_last",
         pool: bool = False,
         looks: bool = False,
     ) -> None:
@@ -237,6 +245,7 @@ class Conv2dPlan:
             dilation,
             groups,
             dtype_of(None, dtype),
+            x_layout,
         )
         name, slope = activation_of(activation)
         self._plan = _native.Plan(

@@ -22,9 +22,12 @@ def problem_of(
     dilation: Pair,
     groups: int,
     dtype: str = "float32",
+    x_layout: str = "channels_last",
 ) -> _native.Problem:
     """Return the problem that arguments of `conv2d` describe. Raises KernelError for invalid
     ones."""
+    if x_layout not in ("channels_last", "channels_first"):
+        raise KernelError(f"x_layout: expected channels_last or channels_first; got {x_layout!r}")
     return _checked_problem(
         x_shape,
         w_shape,
@@ -33,6 +36,7 @@ def problem_of(
         pair_of(dilation, "dilation"),
         integer_of(groups, "groups"),
         dtype,
+        x_layout == "channels_first",
     )
 
 
@@ -45,10 +49,11 @@ def _checked_problem(
     dilation: tuple[int, int],
     groups: int,
     dtype: str,
+    planes: bool,
 ) -> _native.Problem:
     try:
         return _native.Problem(
-            list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype
+            list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype, planes
         )
     except TypeError:
         raise KernelError(

@@ -60,11 +60,11 @@ def added_to_itself(one: Block, x: Tensor) -> Tensor:
     return (x * one.gate(x) + x).sigmoid() + x
 
 
-BEFORE = ["rows", "convolution"]
+BEFORE = ["convolution"]
 CASES = {
     usual: [*BEFORE, "excitation"],
     of_mobilenet: [*BEFORE, "excitation"],
-    of_resnet: [*BEFORE, "convolution", "pooling", "excitation"],
+    of_resnet: ["rows", *BEFORE, "convolution", "pooling", "excitation"],
     added_to_itself: [*BEFORE, "excitation", "written", "written"],
 }
 

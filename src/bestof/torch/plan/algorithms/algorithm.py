@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,16 @@ from bestof.torch.plan.layers.problem import FusedProblem
 Runner = Callable[[], object]
 
 
+class Planes(NamedTuple):
+    """An input of a convolution that lies in channels first, where a call has it.
+
+    find: returns it. turn: copies it into the memory of the layer's input, in channels last.
+    """
+
+    find: Callable[[], Tensor]
+    turn: Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedLayer:
     """A layer at its place in memory, which stays where it is between calls.
@@ -26,7 +36,8 @@ class PlacedLayer:
     x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
     There x may also be a function that finds the input at each call. unpooled: where the results
     before pooling may lie; the same as `out` if nothing is pooled. gate: of a gated layer, apart
-    from `out`.
+    from `out`. planes: the input of a convolution that is copied to x for algorithms that do not
+    read planes.
     """
 
     layer: Layer
@@ -36,6 +47,7 @@ class PlacedLayer:
     residual: Tensor | None
     unpooled: Tensor
     gate: Tensor | None = None
+    planes: Planes | None = None
 
     @property
     def images(self) -> Tensor:
@@ -91,14 +103,14 @@ class Bound:
     packed: Packed | None = None
 
 
-def checked_rows(given: Tensor, dtype: torch.dtype, shape: tuple[int, int]) -> Tensor:
-    """Return the input of a linear layer, which kernels read by its address.
+def checked_input(given: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Return the input of a layer that PyTorch has computed: kernels read it by its address.
 
     TorchError if the input is not as planned.
     """
     if given.dtype is not dtype or given.shape != shape:
         raise TorchError(
-            f"optimize: a linear layer was planned for {str(dtype).removeprefix('torch.')} "
+            f"optimize: a layer was planned for {str(dtype).removeprefix('torch.')} "
             f"{shape}; it got {given.dtype} {tuple(given.shape)}: an operator before it returned "
             "another type than when it was traced"
         )
@@ -146,6 +158,10 @@ class Algorithm(ABC):
 
     def gates(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
         """Return whether the algorithm multiplies by the gate, if the problem is gated."""
+        return False
+
+    def reads_planes(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
+        """Return whether the algorithm reads an input in channels first, if the problem has one."""
         return False
 
     def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # some pack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -17,7 +18,7 @@ from bestof.torch.plan.algorithms.algorithm import (
     Bound,
     PlacedLayer,
     Runner,
-    checked_rows,
+    checked_input,
 )
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.problem import FusedProblem
@@ -67,9 +68,9 @@ class Native(Algorithm):
             problem.convolution.input_shape,
             problem.convolution.weight_shape,
         )
-        pooled = self.pools(problem)
+        pooled, planes = self.pools(problem), self.reads_planes(problem)
         plan = Conv2dPlan(
-            (n, h, w, c),
+            (n, c, h, w) if planes else (n, h, w, c),
             (k, r, s, i),
             stride=layer.stride,
             padding=layer.padding,
@@ -79,6 +80,7 @@ class Native(Algorithm):
             activation=(layer.activation, layer.slope) if layer.activation else None,
             pool=pooled,
             dtype=problem.convolution.dtype,
+            x_layout="channels_first" if planes else "channels_last",
             looks=True,
         )
         packed = self._weights(placed)
@@ -88,7 +90,8 @@ class Native(Algorithm):
             0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
         )
-        return Bound(_runner(plan, placed, packed, addresses), packed)
+        x = placed.planes.find if planes and placed.planes is not None else placed.x
+        return Bound(_runner(plan, x, _input_shape(problem), packed, addresses), packed)
 
     def error(self, problem: FusedProblem) -> float:
         return float(problem.native[self.kernel].error_bound)
@@ -102,6 +105,10 @@ class Native(Algorithm):
     def pools(self, problem: FusedProblem) -> bool:
         row = problem.native.get(self.kernel)
         return problem.pooled and row is not None and bool(row.pools)
+
+    def reads_planes(self, problem: FusedProblem) -> bool:
+        """Return whether the kernel reads an input in channels first, if the problem has one."""
+        return self.kernel in problem.of_planes
 
     def unpacked(self, problem: FusedProblem) -> Native | None:
         """Return the variant that transforms the model's own weights at each call."""
@@ -119,10 +126,20 @@ class Native(Algorithm):
         return weights.packed_kept(self.kernel)
 
 
+def _input_shape(problem: FusedProblem) -> tuple[int, ...]:
+    """Return the shape of the input as PyTorch has it."""
+    shape = problem.convolution.input_shape
+    return (shape[3], shape[1]) if problem.linear else shape
+
+
 def _runner(
-    plan: Conv2dPlan, placed: PlacedLayer, packed: Packed, addresses: tuple[int, int, int]
+    plan: Conv2dPlan,
+    x: Tensor | Callable[[], Tensor],
+    shape: tuple[int, ...],
+    packed: Packed,
+    addresses: tuple[int, int, int],
 ) -> Runner:
-    layout, x = packed.layout, placed.x
+    layout = packed.layout
     # The model's memory may move (model.share_memory()): its address is asked for at each call.
     find_layout = layout.data_ptr if isinstance(layout, Tensor) else None
     if isinstance(x, Tensor):
@@ -131,12 +148,9 @@ def _runner(
             return partial(plan.run, at, layout, *addresses)
         return lambda: plan.run(at, find_layout(), *addresses)
     find = x
-    _, features, _, rows = placed.problem.convolution.input_shape
 
     def run() -> None:
-        given = checked_rows(
-            find(), torch.float32, (rows, features)
-        )  # kept until the kernel is done
+        given = checked_input(find(), torch.float32, shape)  # kept until the kernel is done
         plan.run(given.data_ptr(), layout if find_layout is None else find_layout(), *addresses)
 
     return run

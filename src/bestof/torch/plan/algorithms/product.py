@@ -17,7 +17,7 @@ from bestof.kernels import (
 )
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import is_rounded
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer, checked_rows
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer, checked_input
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -123,7 +123,7 @@ def _finder(placed: PlacedLayer) -> Callable[[], Tensor]:
     x, dtype, shape = placed.x, getattr(torch, _dtype(placed.problem)), _rows_shape(placed.problem)
     if isinstance(x, Tensor):
         return lambda: x
-    return lambda: checked_rows(x(), dtype, shape)
+    return lambda: checked_input(x(), dtype, shape)
 
 
 def products() -> list[Product]:

@@ -40,7 +40,7 @@ def bring_into_rows(module: GraphModule) -> None:
             if _reads_rows(user)
             and not (node.op == "get_attr" and user.meta["operation"].reads_parameters)
         ]
-        if not readers:
+        if not readers or _all_read_planes(node, readers):
             continue
         _copy(node, behind(node), ToChannelsLast(), node.meta["val"], readers)
     for node in list(graph.nodes):
@@ -54,6 +54,18 @@ def _copy(node: Node, after: Node, operation: Operation, val: Any, readers: list
     copy.meta = {"val": val, "operation": operation}
     for reader in readers:
         reader.replace_input_with(node, copy)
+
+
+def _all_read_planes(node: Node, readers: list[Node]) -> bool:
+    """Return whether the operations that read a value take it in channels first.
+
+    Several would each copy it, if others are faster.
+    """
+    if len(readers) > 1:
+        return False
+    reader = readers[0]
+    alone = [one for one in reader.args if one is node] == [reader.args[0]]
+    return alone and reader.meta["operation"].reads_planes(reader)
 
 
 def _has_pixels(node: Node) -> bool:

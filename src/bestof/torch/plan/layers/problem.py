@@ -20,7 +20,8 @@ class FusedProblem(NamedTuple):
     """The problem of a fused layer: a convolution with its epilogue.
 
     A linear layer is a convolution of one image, whose pixels are the rows. `pooled`: the result is
-    the largest of each 2x2 results. `gated`: the result is multiplied by a gate.
+    the largest of each 2x2 results. `gated`: the result is multiplied by a gate. `planes`: the
+    input lies in channels first.
     """
 
     convolution: ConvProblem
@@ -30,6 +31,7 @@ class FusedProblem(NamedTuple):
     linear: bool
     pooled: bool = False
     gated: bool = False
+    planes: bool = False
 
     def canonical(self) -> str:
         """Return the text that identifies the problem in the store."""
@@ -44,23 +46,36 @@ class FusedProblem(NamedTuple):
         words += [self.activation] if self.activation else []
         words += ["max 2x2"] if self.pooled else []
         words += ["gate"] if self.gated else []
+        words += ["input in channels first"] if self.planes else []
         return " ".join(words)
 
     @property
     def native(self) -> Mapping[str, Promise]:
-        """What the native kernels promise for the convolution, by the names of the algorithms."""
-        one = self.convolution
-        if one.dtype != "float32" and self.linear:
+        """What the native kernels promise for the convolution, by the names of the algorithms.
+
+        Those that do not read planes get a copy of the input in channels last.
+        """
+        if self.convolution.dtype != "float32" and self.linear:
             return {}  # the product is the same kernel, without the rest of a convolution
+        return self._promises("channels_last")
+
+    @property
+    def of_planes(self) -> Mapping[str, Promise]:
+        """What the kernels promise that read the input in channels first; none for other inputs."""
+        return self._promises("channels_first") if self.planes else {}
+
+    def _promises(self, layout: str) -> Mapping[str, Promise]:
+        one = self.convolution
         (n, c, h, w), (k, i, r, s) = one.input_shape, one.weight_shape
         return conv2d_algorithms(
-            (n, h, w, c),
+            (n, c, h, w) if layout == "channels_first" else (n, h, w, c),
             (k, r, s, i),
             stride=one.stride,
             padding=one.padding,
             dilation=one.dilation,
             groups=one.groups,
             dtype=one.dtype,
+            x_layout=layout,
         )
 
     @property
@@ -105,9 +120,12 @@ class FusedProblem(NamedTuple):
 
 
 def problem_of(
-    layer: Layer, accuracy: Accuracy, x: tuple[int, ...], residual: bool
+    layer: Layer, accuracy: Accuracy, x: tuple[int, ...], residual: bool, planes: bool = False
 ) -> FusedProblem:
-    """Return the problem of a layer on an input of shape x: (rows, features) of a linear layer."""
+    """Return the problem of a layer on an input of shape x: (rows, features) of a linear layer.
+
+    planes: whether the input lies in channels first.
+    """
     weight = tuple(layer.weights.weight.shape)
     convolution = ConvProblem(
         (1, x[1], 1, x[0]) if layer.linear else x,  # type: ignore[arg-type]  # four numbers
@@ -124,5 +142,5 @@ def problem_of(
     )
     return FusedProblem(
         *(convolution, residual, layer.activation, accuracy),
-        *(layer.linear, layer.pooled, layer.gated),
+        *(layer.linear, layer.pooled, layer.gated, planes),
     )

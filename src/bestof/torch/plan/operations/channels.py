@@ -27,17 +27,8 @@ class ToChannelsLast(Operation):
 
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step, which looks up the value at each call."""
-        slots, source, into = placed.slots, placed.slot_of(node.args[0]), placed.out
-        to = into.permute(0, 2, 3, 1) if into.dtype is torch.float32 else None
-
-        def run() -> None:
-            given = slots[source]
-            if to is None or not given.is_contiguous():
-                into.copy_(given)
-            else:  # 3 channels @224: 25 us; PyTorch takes 160
-                transpose(given.detach(), (0, 2, 3, 1), out=to)
-
-        return placed.step("to channels last", run)
+        fill = filler(placed.finder(node.args[0]), placed.out)
+        return placed.step("to channels last", fill)
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
@@ -60,6 +51,20 @@ class ToChannelsFirst(Operation):
         expect(len(node.args) == 1, node.name)
         given = node.args[0]
         expect(is_rows(given) and is_alike(node, given), node.name)
+
+
+def filler(find: Callable[[], Tensor], into: Tensor) -> Callable[[], None]:
+    """Return a function that copies what `find` returns into a value in channels last."""
+    to = into.permute(0, 2, 3, 1) if into.dtype is torch.float32 else None
+
+    def fill() -> None:
+        given = find()
+        if to is None or not given.is_contiguous():
+            into.copy_(given)
+        else:  # 3 channels @224: 25 us; PyTorch takes 160
+            transpose(given.detach(), (0, 2, 3, 1), out=to)
+
+    return fill
 
 
 def _turned(x: Tensor, out: Tensor) -> Callable[[], object]:

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.plan.algorithms.algorithm import PlacedLayer
+from bestof.torch.plan.algorithms.algorithm import PlacedLayer, Planes
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import problem_of
+from bestof.torch.plan.operations.channels import filler
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.pooling import Pooling
@@ -24,6 +26,9 @@ from bestof.torch.plan.steps.step import Step
 from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, only_user, pair, shape_of
 
 aten = torch.ops.aten
+
+# Other algorithms than `direct`, which read channels last, win where there are more.
+_FEW_CHANNELS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +79,50 @@ class Convolution(FusedLayer):
         native = problem_of(self.layer, "float32", shape_of(node.args[0]), False).native
         return any(one.pools for one in native.values())
 
+    def reads_planes(self, node: Node) -> bool:
+        """Return whether a kernel may read the input in channels first.
+
+        So the input of a network needs no copy in channels last, unless another algorithm is
+        faster with it. 3 channels @224: the copy takes 20 to 50 us.
+        """
+        x = node.args[0]
+        if self.layer.pooled or is_rows(x):
+            return False
+        value = val(x)
+        few = value.dim() == 4 and value.shape[1] <= _FEW_CHANNELS
+        if not few or value.dtype is not torch.float32 or not value.is_contiguous():
+            return False
+        problem = problem_of(self.layer, "float32", tuple(value.shape), False, planes=True)
+        return bool(problem.of_planes)
+
     def workspace(self, node: Node) -> tuple[int, ...] | None:
-        """Return the shape of the results before pooling, for algorithms that do not pool."""
-        if not self.layer.pooled:
-            return None
-        return tuple(self._product_shape(node))
+        """Return the shape of what some algorithms need.
+
+        It is that of the results before pooling, or of the input in channels last.
+        """
+        if self.reads_planes(node):
+            return shape_of(node.args[0])
+        return tuple(self._product_shape(node)) if self.layer.pooled else None
 
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: a placed layer."""
-        x, *residual = map(placed.tensor, node.args)
-        unpooled = placed.out if placed.workspace is None else placed.workspace
+        source, *residual = node.args
+        unpooled, planes = placed.out, None
+        if self.reads_planes(node):
+            assert placed.workspace is not None
+            x = placed.workspace
+            planes = _planes(placed.finder(source), x)
+        else:
+            x = placed.tensor(source)
+            unpooled = placed.out if placed.workspace is None else placed.workspace
         layer = PlacedLayer(
             self.layer,
             placed.layer_choice.problem,
             x,
             placed.out,
-            residual[0] if residual else None,
+            placed.tensor(residual[0]) if residual else None,
             unpooled,
+            planes=planes,
         )
         step = ConvolutionStep(layer, placed.layer_choice)
         return placed.step(str(step.problem), step.run, step)
@@ -100,7 +132,9 @@ class Convolution(FusedLayer):
         self.check_layer(dim=4)
         self.check_types(node)
         expect(not self.layer.gated and not self.layer.linear and len(node.args) < 3, node.name)
-        expect(is_rows(node) and all(map(is_rows, node.args)), node.name)
+        x, *others = node.args
+        expect(is_rows(node) and all(map(is_rows, others)), node.name)
+        expect(is_rows(x) or self.reads_planes(node), node.name)
         shape = self._product_shape(node)
         expect(len(node.args) == 1 or val(node.args[1]).shape == shape, node.name)
         if self.layer.pooled:
@@ -112,6 +146,21 @@ class Convolution(FusedLayer):
         weight = torch.empty(self.layer.weights.weight.shape, device="meta")
         x = torch.empty(shape_of(node.args[0]), device="meta")
         return self.layer.product(x, weight).shape
+
+
+def _planes(find: Callable[[], Tensor | None], x: Tensor) -> Planes:
+    """Return the input that `find` returns during a call, and its copy to x.
+
+    If a step is timed between calls, `find` returns None, and any numbers will do.
+    """
+    any_numbers = x.permute(0, 2, 3, 1).view(x.shape)
+
+    def found() -> Tensor:
+        given = find()
+        return any_numbers if given is None else given.contiguous()
+
+    fill = filler(found, x)
+    return Planes(found, lambda: None if find() is None else fill())
 
 
 def _recognise_convolution(rewriter: Rewriter, node: Node) -> None:

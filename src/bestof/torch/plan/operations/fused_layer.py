@@ -29,7 +29,8 @@ class FusedLayer(Operation):
     def choice(self, node: Node, accuracy: Accuracy) -> LayerChoice:
         """Return the choice of the algorithm."""
         residual = len(node.args) > 1 and not self.layer.gated
-        problem = problem_of(self.layer, accuracy, self._input_shape(node), residual)
+        shape, planes = self._input_shape(node), self.reads_planes(node)
+        problem = problem_of(self.layer, accuracy, shape, residual, planes)
         return LayerChoice(problem, self.layer.weights)
 
     def _input_shape(self, node: Node) -> tuple[int, ...]:

@@ -49,6 +49,10 @@ class Operation(ABC):
         """Whether the result lies in the arena. Other results pass through their slots."""
         return True
 
+    def reads_planes(self, node: Node) -> bool:  # noqa: ARG002  # most do not
+        """Return whether a node takes its first argument as it lies, although it reads rows."""
+        return False
+
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
         """Return the functions that replace nodes, by the operator that each function looks for."""

@@ -157,6 +157,8 @@ class ConvolutionStep(ComparedStep):
     def compared(self, name: str | None, overwritten: Tensor | None) -> Comparison:
         """Compare the result of the last run with PyTorch's."""
         residual = self.placed.residual if overwritten is None else overwritten
+        if self.placed.planes is not None:
+            self.placed.planes.turn()
         return compare_layer(self.placed, name, residual)
 
     def runner(self, name: str) -> Runner:
@@ -196,6 +198,7 @@ class ConvolutionStep(ComparedStep):
             if run() is not False:
                 return
             if not by_pytorch:
+                # The input lies in channels last here.
                 other = self._bind(PYTORCH.name) if pools else PYTORCH.bind(self.placed)
                 by_pytorch.append(other.run)
             by_pytorch[0]()
@@ -205,6 +208,8 @@ class ConvolutionStep(ComparedStep):
     def _bind(self, name: str) -> Bound:
         row, placed = algorithm(name), self.placed
         bound = row.bind(placed)
+        if placed.planes is not None and not row.reads_planes(placed.problem):
+            bound = Bound(_after(placed.planes.turn, bound.run), bound.packed)
         if row.reach != "own":
             bound = Bound(self._guarded(bound.run, row.pools(placed.problem)), bound.packed)
         second: Runner
@@ -249,6 +254,14 @@ def selector() -> BestOf:
 def neighbourhood() -> Neighbourhood[FusedProblem]:
     """Return the neighbours of fused layers: the same layer, with other batches or image sizes."""
     return Neighbourhood(lambda problem: problem.batched, lambda problem: problem[1:])
+
+
+def _after(first: Runner, second: Runner) -> Runner:
+    def run() -> object:
+        first()
+        return second()
+
+    return run
 
 
 def _by(row: Algorithm) -> Callable[[Any], None]:
