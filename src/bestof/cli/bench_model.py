@@ -19,7 +19,7 @@ from bestof.bench.model.matrix import measure_matrix
 from bestof.bench.model.measure import Effort, Progress, measure_model
 from bestof.bench.model.models import MODELS, find_model
 from bestof.bench.model.peers.table import PEERS, ModelPeer, find_peers
-from bestof.bench.model.promises import promised_jobs, reaches
+from bestof.bench.model.promises import promised_jobs, promised_peers, reaches
 from bestof.bench.model.record import (
     keep,
     merged,
@@ -100,8 +100,9 @@ def _check_combination(parser: argparse.ArgumentParser, options: argparse.Namesp
 
 
 def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
-    usual = _EVERY if options.peers or options.reach else _STATIC if options.static else _FEW
-    peers = _peers(options, usual)
+    usual = _EVERY if options.peers else _STATIC if options.static else _FEW
+    named = _peers(options, usual)
+    promised = options.reach and not (options.peers or options.only)
     jobs, effort = (
         promised_jobs() if options.reach else _jobs(options, options.models),
         _effort(options),
@@ -110,6 +111,7 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
     results = []
     with progress_bar() as progress:
         for job in jobs:
+            peers = find_peers(promised_peers(job)) if promised else named
             if (times := _kept_times(kept, job, peers)) is None:
                 told = _of_job(progress, job)
                 layers = options.layers or options.device != "cpu"

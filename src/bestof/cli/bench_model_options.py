@@ -66,7 +66,11 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"check that no model runs below {PROMISE} of its speed without bestof",
     )
-    add("--reach", action="store_true", help="every convolutional model with a promise")
+    add(
+        "--reach",
+        action="store_true",
+        help="every convolutional model with a promise, and the peers that it names",
+    )
     add("--layers", action="store_true", help="keep what was measured for each convolution")
 
 

@@ -350,11 +350,24 @@ def test_all_that_is_promised(
     assert main(["bench", "model", "--reach"]) == 0
     ((measured, peers, *_),) = asked
     assert measured == job
-    assert {"ncnn", "openvino", "eager-last"} <= set(peers)
+    assert {"eager", "eager-last", "enable", "enable-last"} <= set(peers)
+    assert not {"compile", "optimize"} & set(peers)
     out = capsys.readouterr().out
     said = out[out.index("against what is to be reached") :].split()
     # ENABLE's 2 ms over EAGER's 8: 4.0, but the ratio of the rounds stands above the medians'.
     assert said[-6:] == ["2.00", "1.90", "to", "2.10", "2.20", "missed"]
+
+
+def test_promises_are_held_against_peers_that_may_win(asked: list[Any], capsys: Any) -> None:
+    assert main(["bench", "model", "--reach"]) == 0
+    by_job = {job: set(peers) for job, peers, *_ in asked}
+    small = by_job[Job("mobilenet_v2", 1, 2)]
+    assert small == {"eager", "eager-last", "openvino", "onnxruntime", "ncnn", "optimize"}
+    assert "optimize-relaxed" in by_job[Job("vgg16", 1, 2)]
+    assert not any("compile" in peers for peers in by_job.values())
+    assert main(["bench", "model", "--reach", "--peers"]) == 0
+    assert "compile" in asked[-1][1]
+    assert "bfloat16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("built", [False, True])

@@ -77,6 +77,10 @@ PROMISES = (
     _inference("resnet34", 8, 1.9),
     _inference("resnet50", 1, 1.1),
     _inference("resnet50", 8, 1.1),
+    _inference("mobilenet_v2", 1, 1.05, dtype="bfloat16"),
+    _inference("resnet50", 1, 1.05, dtype="bfloat16"),
+    _inference("resnet34", 1, 1.4, dtype="bfloat16"),
+    _inference("vgg16", 1, 1.3, dtype="bfloat16"),
     _training("vgg16-cifar", 64, 2.0),
     _training("vgg16", 8, 2.2),
     _training("resnet34", 8, 1.6),
@@ -95,6 +99,18 @@ PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
 def promised_jobs() -> tuple[Job, ...]:
     """Return every job that `--reach` measures, once."""
     return tuple(dict.fromkeys(promise.job for promise in PROMISES))
+
+
+def promised_peers(job: Job) -> tuple[str, ...]:
+    """Return the names of the peers that a promise compares.
+
+    Those that compile for minutes are left out: `torch.compile`, with `max-autotune` too, and
+    zentorch were the best of no network of convolutions in float32.
+    """
+    if job.train:
+        return "eager", "eager-last", "enable", "enable-last"
+    ours = {name for promise in PROMISES if promise.job == job for name in promise.ours}
+    return "eager", "eager-last", "openvino", "onnxruntime", "ncnn", *sorted(ours)
 
 
 def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
