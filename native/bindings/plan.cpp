@@ -101,11 +101,8 @@ struct Plan final : Runnable {
     return true;
   }
 
-  bool run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
-                  std::size_t residual) const {
+  void check_packed(const PackedWeights& w, std::size_t residual) const {
     check_residual(residual);
-    const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
     if (direction != Direction::kForward)
       refuse("w: expected an address; packed weights serve the forward pass only");
     if (!takes(w)) {
@@ -113,12 +110,24 @@ struct Plan final : Runnable {
              describe(w_shape(problem)) + "; got some for " + w.algorithm + " on " + w.isa +
              " of shape " + describe(w.shape));
     }
+  }
+
+  bool run_checked(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
+                   std::size_t residual) const {
+    const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
+                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
     if (looks && refuses(first, 0)) return false;
     execute(*pass, direction, problem,
             {reinterpret_cast<const void*>(first), w.memory.get(), reinterpret_cast<void*>(out),
              epilogue, nullptr, omp_get_max_threads()},
             false);
     return true;
+  }
+
+  bool run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
+                  std::size_t residual) const {
+    check_packed(w, residual);
+    return run_checked(first, w, out, bias, residual);
   }
 
   bool run_on(const void* const* operands, void* const* results,
@@ -134,6 +143,22 @@ struct Plan final : Runnable {
                        nullptr, omp_get_max_threads()};
     return compute(*pass, direction, problem, call, !kept && pass->pack) == Outcome::kDone;
   }
+};
+
+// A plan with packed weights on fixed addresses, checked once. Python keeps the plan and the
+// weights.
+struct BoundPlan {
+  const Plan& plan;
+  const PackedWeights& w;
+  std::size_t first, out, bias, residual;
+
+  BoundPlan(const Plan& one, const PackedWeights& weights, std::size_t x, std::size_t y,
+            std::size_t offsets, std::size_t added)
+      : plan(one), w(weights), first(x), out(y), bias(offsets), residual(added) {
+    plan.check_packed(w, residual);
+  }
+
+  bool run() const { return plan.run_checked(first, w, out, bias, residual); }
 };
 
 bool run(const void* plan, const void* const* operands, void* const* results, const void* packed) {
@@ -189,6 +214,11 @@ void bind_plan(nb::module_& m) {
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return plan.address(); });
+  nb::class_<BoundPlan>(m, "BoundPlan")
+      .def(nb::init<const Plan&, const PackedWeights&, std::size_t, std::size_t, std::size_t,
+                    std::size_t>(),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("run", &BoundPlan::run);
   nb::class_<Runnable>(m, "Runnable")
       .def("run", &run_on)
       .def_prop_ro("address", &Runnable::address);

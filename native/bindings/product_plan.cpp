@@ -60,6 +60,14 @@ struct ProductPlan final : Runnable {
              reinterpret_cast<const void*>(factor), reinterpret_cast<void*>(out)));
   }
 
+  void run_packed(std::size_t a, const PackedMatrix& b, std::size_t out, std::size_t bias,
+                  std::size_t residual, std::size_t factor) const {
+    run_product(*row, product,
+                call(reinterpret_cast<const void*>(a), nullptr, &b,
+                     reinterpret_cast<const float*>(bias), reinterpret_cast<const void*>(residual),
+                     reinterpret_cast<const void*>(factor), reinterpret_cast<void*>(out)));
+  }
+
   bool run_on(const void* const* operands, void* const* results,
               const void* packed) const override {
     const auto* kept = static_cast<const PackedMatrix*>(packed);
@@ -71,6 +79,27 @@ struct ProductPlan final : Runnable {
   }
 };
 
+// A plan with a packed matrix on fixed addresses, checked once. Python keeps the plan and the
+// matrix.
+struct BoundProduct {
+  const ProductPlan& plan;
+  const PackedMatrix& b;
+  std::size_t a, out, bias, residual, factor;
+  const Kernels* table = &kernels();
+
+  BoundProduct(const ProductPlan& one, const PackedMatrix& matrix, std::size_t rows,
+               std::size_t result, std::size_t offsets, std::size_t added, std::size_t gate)
+      : plan(one), b(matrix), a(rows), out(result), bias(offsets), residual(added), factor(gate) {
+    expect_fits(b, *plan.row, plan.product);
+  }
+
+  void run() const {
+    // Checked again if another instruction set is in use.
+    if (table != &kernels()) expect_fits(b, *plan.row, plan.product);
+    plan.run_packed(a, b, out, bias, residual, factor);
+  }
+};
+
 }  // namespace
 
 void bind_product_plan(nb::module_& m) {
@@ -79,6 +108,11 @@ void bind_product_plan(nb::module_& m) {
       .def("run", &ProductPlan::run)
       .def_prop_ro("algorithm", [](const ProductPlan& plan) { return plan.row->name; })
       .def_prop_ro("address", [](const ProductPlan& plan) { return plan.address(); });
+  nb::class_<BoundProduct>(m, "BoundProduct")
+      .def(nb::init<const ProductPlan&, const PackedMatrix&, std::size_t, std::size_t, std::size_t,
+                    std::size_t, std::size_t>(),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("run", &BoundProduct::run);
 }
 
 }  // namespace bestof

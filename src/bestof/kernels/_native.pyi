@@ -39,6 +39,12 @@ class Plan:
     ) -> bool: ...
     address: Final[int]
 
+class BoundPlan:
+    def __init__(
+        self, plan: Plan, w: PackedWeights, first: int, out: int, bias: int, residual: int
+    ) -> None: ...
+    def run(self) -> bool: ...
+
 class ResidualLayer: ...
 
 def pointwise_layer(
@@ -317,6 +323,19 @@ class ProductPlan:
     ) -> None: ...
     algorithm: Final[str]
     address: Final[int]
+
+class BoundProduct:
+    def __init__(
+        self,
+        plan: ProductPlan,
+        b: PackedMatrix,
+        a: int,
+        out: int,
+        bias: int,
+        residual: int,
+        factor: int,
+    ) -> None: ...
+    def run(self) -> None: ...
 
 class ProductRow:
     name: Final[str]

@@ -10,7 +10,7 @@ bits as uint16 with `dtype="bfloat16"`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -223,6 +223,24 @@ class MatmulPlan:
         except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             raise KernelError(
                 f"addresses: expected integers from 0 on, or a packed matrix; "
+                f"got {(a, b, out, bias, residual, factor)}"
+            ) from None
+
+    def bind(
+        self,
+        a: int,
+        b: PackedMatrix,
+        out: int,
+        bias: int = 0,
+        residual: int = 0,
+        factor: int = 0,
+    ) -> Callable[[], None]:
+        """Return `run` on these addresses with a packed matrix, for calls without a check."""
+        try:
+            return _native.BoundProduct(self._plan, b, a, out, bias, residual, factor).run
+        except TypeError:
+            raise KernelError(
+                f"addresses: expected integers from 0 on, and a packed matrix; "
                 f"got {(a, b, out, bias, residual, factor)}"
             ) from None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from bestof.accuracy import allows
 from bestof.kernels import Algorithm as Row
-from bestof.kernels import Conv2dPlan, algorithms
+from bestof.kernels import Conv2dPlan, PackedWeights, algorithms
 from bestof.torch.ops.convolution.passes import FORWARD
 from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import (
@@ -141,17 +140,17 @@ def _runner(
 ) -> Runner:
     layout = packed.layout
     # The model's memory may move (model.share_memory()): its address is asked for at each call.
-    find_layout = layout.data_ptr if isinstance(layout, Tensor) else None
+    find_layout = layout.data_ptr if isinstance(layout, Tensor) else lambda: layout
     if isinstance(x, Tensor):
         at = x.data_ptr()
-        if find_layout is None:
-            return partial(plan.run, at, layout, *addresses)
+        if isinstance(layout, PackedWeights):
+            return plan.bind(at, layout, *addresses)
         return lambda: plan.run(at, find_layout(), *addresses)
     find = x
 
     def run() -> None:
         given = checked_input(find(), torch.float32, shape)  # kept until the kernel is done
-        plan.run(given.data_ptr(), layout if find_layout is None else find_layout(), *addresses)
+        plan.run(given.data_ptr(), find_layout(), *addresses)
 
     return run
 

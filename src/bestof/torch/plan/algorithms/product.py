@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -72,11 +70,14 @@ class Product(Algorithm):
         packed = self._weights(placed)
         bias = layer.weights.float_bias
         out, added, gate = map(_address, (placed.unpooled, placed.residual, placed.gate))
-        find, matrix = _finder(placed), packed.layout
+        matrix, offsets = packed.layout, _address(bias)
+        if isinstance(placed.x, Tensor):
+            return Bound(plan.bind(placed.x.data_ptr(), matrix, out, offsets, added, gate), packed)
+        find, given = placed.x, (getattr(torch, dtype), _rows_shape(placed.problem))
 
         def run() -> None:
-            x = find()  # kept until the kernel is done
-            plan.run(x.data_ptr(), matrix, out, _address(bias), added, gate)
+            x = checked_input(find(), *given)  # kept until the kernel is done
+            plan.run(x.data_ptr(), matrix, out, offsets, added, gate)
 
         return Bound(run, packed)
 
@@ -117,13 +118,6 @@ def _rows_shape(problem: FusedProblem) -> tuple[int, int]:
     """Return (rows, terms) of the product; the pixels of all images are the rows."""
     images, _, height, width = problem.convolution.input_shape
     return images * height * width, problem.terms
-
-
-def _finder(placed: PlacedLayer) -> Callable[[], Tensor]:
-    x, dtype, shape = placed.x, getattr(torch, _dtype(placed.problem)), _rows_shape(placed.problem)
-    if isinstance(x, Tensor):
-        return lambda: x
-    return lambda: checked_input(x(), dtype, shape)
 
 
 def products() -> list[Product]:
