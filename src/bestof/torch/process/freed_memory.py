@@ -40,9 +40,9 @@ os.register_at_fork(after_in_child=_State.mapping.clear)
 def keep_freed() -> bool:
     """Make malloc keep freed memory. Return whether it does.
 
-    It returns False and changes nothing if the C library is not glibc or refuses, or if the user
-    has set these options by environment variables. In threads other than the first, blocks above 64
-    MiB are still returned to the system.
+    It returns False and changes nothing if the process has another malloc than glibc's, if glibc
+    refuses, or if the user has set these options by environment variables. In threads other than
+    the first, blocks above 64 MiB are still returned to the system.
     """
     libc = None if is_set(os.environ) else _glibc()
     if libc is None or libc.mallopt(_M_MMAP_MAX, 0) != _DONE:  # never map a block separately
@@ -71,7 +71,7 @@ def hand_back_freed() -> None:
 def hand_back_unused() -> None:
     """Return to the system what is free now. What is freed from now on is kept as before.
 
-    It does nothing if the C library is not glibc. The next use of this memory meets page faults.
+    It does nothing with another malloc than glibc's. The next use of this memory meets page faults.
     """
     libc = _glibc()
     if libc is not None:
@@ -117,8 +117,15 @@ def is_set(environment: Mapping[str, str]) -> bool:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """Return the C library, or None if it is not glibc."""
+    """Return the C library, or None if the malloc of the process is not glibc's."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "gnu_get_libc_version") else None
+    return libc if hasattr(libc, "gnu_get_libc_version") and _answers(libc) else None
+
+
+def _answers(found: ctypes.CDLL) -> bool:
+    """Return whether glibc's malloc is the one that is found first: another may be preloaded."""
+    own = ctypes.CDLL("libc.so.6")
+    first, glibcs = (ctypes.cast(one.malloc, ctypes.c_void_p).value for one in (found, own))
+    return first == glibcs

@@ -58,6 +58,8 @@ class Library:
 
 
 class Glibc(Library):
+    malloc = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
+
     def gnu_get_libc_version(self) -> bytes:
         return b"2.36"
 
@@ -156,6 +158,21 @@ def test_another_c_library_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     integration.enable()
     integration.disable()
     assert heard == []
+
+
+def test_glibc_hears_nothing_where_another_malloc_is_preloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Preloaded(Glibc):
+        malloc = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
+
+    found, glibc = Preloaded(), Glibc()
+    use(monkeypatch, found)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: glibc if name == "libc.so.6" else found)
+    integration.enable()
+    assert not integration.summary().keeps_freed
+    integration.disable()
+    assert found.heard == glibc.heard == []
 
 
 def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
