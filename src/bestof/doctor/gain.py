@@ -29,12 +29,21 @@ class Gain:
     @property
     def is_real(self) -> bool:
         """Whether all pairs agree that the treatment makes steps faster."""
-        faster = all(without > treated for without, treated in self.pairs)
-        least = _LEAST_FACTOR if len(self.pairs) > 1 else _PLAIN_FACTOR
-        return faster and self.factor >= least
+        return self._is_always_faster and self.factor >= self._least
 
     @property
     def told(self) -> str:
         """The seconds of a step without and with the treatment, in words."""
         without, treated = (median(side) for side in zip(*self.pairs, strict=True))
-        return f"a step takes {duration(without)}, and {duration(treated)} with the cure"
+        told = f"a step takes {duration(without)}, and {duration(treated)} with the cure"
+        if self.factor >= self._least and not self._is_always_faster:
+            told += ", which was not faster in each turn"
+        return told
+
+    @property
+    def _is_always_faster(self) -> bool:
+        return all(without > treated for without, treated in self.pairs)
+
+    @property
+    def _least(self) -> float:
+        return _LEAST_FACTOR if len(self.pairs) > 1 else _PLAIN_FACTOR
