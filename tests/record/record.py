@@ -4,20 +4,22 @@
     python tests/record/record.py --compare before.json   on the commit after it
 
 For each problem that eager calls and plans meet, a record has the name of the selector, the
-canonical text of the problem, and the names of the alternatives that apply, in their order. For
-each call it has sizes, strides and dtypes of the results. If all of it is the same, a store of the
-commit before gives no trials after it. The clock changes nothing of it. Records of two instruction
-sets, or of two releases of PyTorch, are not compared.
+canonical text of the problem, and the names of the alternatives that apply, in their order. Those
+that no search tries are marked. For each call it has sizes, strides and dtypes of the results. If
+all of it is the same, a store of the commit before gives no trials after it. The clock changes
+nothing of it. Records of two instruction sets, or of two releases of PyTorch, are not compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from math import ceil, prod
 from pathlib import Path
 from random import Random
@@ -38,14 +40,19 @@ sys.path[:0] = [str(TESTS / "sweep"), str(TESTS / "contract" / "torch")]
 import problems  # noqa: E402  sweep/
 from plan_models import MODELS  # noqa: E402  contract/torch/
 
-import bestof  # noqa: E402
 import bestof.torch as bt  # noqa: E402
 from bestof import kernels  # noqa: E402
+from bestof.selection.identity.problem import problem_text  # noqa: E402
+from bestof.selection.state.registry import selectors  # noqa: E402
 
 LEVELS = ("float32", "relaxed")
 SIZES = (128, 161, 192, 256, 320, 384)
 LEAST_POOLED = 2**17 + 1
 """Elements of an image from which on bestof chooses how it is pooled."""
+OF_A_PROCESS = 40
+"""The problems of each operation that a process meets, some by several calls at both levels."""
+LEFT_OUT = " (left out)"
+"""Behind the name of an alternative that could run, and that no search tries."""
 SHOWN = 20
 """The most differences that are printed of one kind."""
 
@@ -73,9 +80,9 @@ def _drawn(generator: torch.Generator, shape: tuple[int, ...], dtype: str, layou
     return made.contiguous(memory_format=torch.channels_last) if last else made
 
 
-def convolutions(count: int) -> Iterator[tuple[str, Call]]:
+def convolutions(indices: range) -> Iterator[tuple[str, Call]]:
     """Yield convolutions without gradients, and with those that are drawn."""
-    for index in range(count):
+    for index in indices:
         problem = problems.convolution(0, index)
         torch.set_num_threads(problem.threads)
         generator = torch.Generator().manual_seed(index)
@@ -105,9 +112,9 @@ def convolutions(count: int) -> Iterator[tuple[str, Call]]:
         yield f"convolution {index}, backward", backward
 
 
-def products(count: int) -> Iterator[tuple[str, Call]]:
+def products(indices: range) -> Iterator[tuple[str, Call]]:
     """Yield products of matrices, of batches of them, and of weights that are kept."""
-    for index in range(count):
+    for index in indices:
         drawn, random = problems.product(0, index), Random(index)
         m, k, n = (random.choice(SIZES) for _ in range(3))  # those of the sweep never ask bestof
         drawn = drawn._replace(m=m, k=k, n=n)
@@ -138,9 +145,9 @@ def products(count: int) -> Iterator[tuple[str, Call]]:
         yield f"product {index}, batch", batch
 
 
-def poolings(count: int) -> Iterator[tuple[str, Call]]:
+def poolings(indices: range) -> Iterator[tuple[str, Call]]:
     """Yield maximum poolings."""
-    for index in range(count):
+    for index in indices:
         drawn = problems.pooling(0, index)
         torch.set_num_threads(drawn.threads)
         generator = torch.Generator().manual_seed(index)
@@ -205,16 +212,12 @@ def eager_models(networks: int) -> Iterator[tuple[str, Call]]:
         yield name, run
 
 
-def eager(record: Record, level: str, count: int, networks: int) -> None:
+def eager(record: Record, level: str, *kinds: Iterator[tuple[str, Call]]) -> None:
     """Call everything three times under `enable`."""
     with bt.enabled({"kernel": {"accuracy": level}}):
-        for cases in (
-            *(convolutions(count), products(count), poolings(count)),
-            *(attentions(), eager_models(networks)),
-        ):
-            for name, run in cases:
-                forms = {json.dumps(form(run())) for _ in range(3)}
-                record["forms"][f"{level}: {name}"] = sorted(forms)
+        for name, run in chain(*kinds):
+            forms = {json.dumps(form(run())) for _ in range(3)}
+            record["forms"][f"{level}: {name}"] = sorted(forms)
         note(record)
 
 
@@ -232,11 +235,20 @@ def plans(record: Record, level: str, networks: int) -> None:
 
 
 def note(record: Record) -> None:
-    """Add the problems of all live selectors."""
-    for selector in json.loads(bestof.report("json"))["selectors"]:
-        known = record.setdefault(selector["selector"], {})
-        for problem in selector["problems"]:
-            known[problem["problem"]] = [one["name"] for one in problem["alternatives"]]
+    """Add the problems of all live selectors that are new: which alternatives apply to each.
+
+    Reports name alternatives as not applicable if a neighbour's times have left them out, so
+    the alternatives are asked.
+    """
+    for selector in selectors():
+        known, knowledge = record.setdefault(selector.name, {}), selector._knowledge
+        for problem in {**knowledge.decisions, **knowledge.tunings}:
+            names = [
+                one.name if one.left_out(problem) is None else f"{one.name}{LEFT_OUT}"
+                for one in knowledge.alternatives
+                if one.can_run(problem)
+            ]
+            known.setdefault(problem_text(problem), names)
 
 
 def record_of(count: int, networks: int) -> Record:
@@ -244,13 +256,57 @@ def record_of(count: int, networks: int) -> Record:
 
     The process must be a new one: what selectors know already changes which problems they meet.
     """
-    host = {"instruction set": [kernels.isa()], "torch": [torch.__version__]}
+    host: dict[str, list[str]] = {"instruction set": [kernels.isa()], "torch": [torch.__version__]}
     host["problems of each operation"], host["networks"] = [str(count)], [str(networks)]
     record: Record = {"host": host, "forms": {}}
-    for level in LEVELS:
-        eager(record, level, count, networks)
-        plans(record, level, networks)
+    for first in range(0, count, OF_A_PROCESS):
+        indices = range(first, min(first + OF_A_PROCESS, count))
+        add(record, in_a_child(partial(drawn_problems, indices)))
+    add(record, in_a_child(partial(attentions_and_networks, networks)))
     return record
+
+
+def drawn_problems(indices: range, record: Record) -> None:
+    """Meet the drawn problems of these numbers."""
+    for level in LEVELS:
+        eager(record, level, convolutions(indices), products(indices), poolings(indices))
+
+
+def attentions_and_networks(networks: int, record: Record) -> None:
+    """Meet attentions, and networks in eager calls and as plans."""
+    for level in LEVELS:
+        eager(record, level, attentions(), eager_models(networks))
+        plans(record, level, networks)
+
+
+def in_a_child(meet: Callable[[Record], None]) -> Record:
+    """Return what a forked child records. Its selectors have met nothing yet.
+
+    Selectors search 256 problems at once. Of more, it depends on the clock which ones they meet.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        part: Record = {"forms": {}}
+        meet(part)
+        sender.send(part)
+
+    child = context.Process(target=work)
+    child.start()
+    sender.close()
+    try:
+        part: Record = receiver.recv()
+    except EOFError:
+        sys.exit("a part of the record failed, see above")
+    child.join()
+    return part
+
+
+def add(record: Record, part: Record) -> None:
+    """Add a part to a record."""
+    for group, known in part.items():
+        record.setdefault(group, {}).update(known)
 
 
 def differences(before: Record, after: Record) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import record
+from bestof import Alternative, BestOf
 
 pytestmark = pytest.mark.timeout(1800)  # a record of a loaded machine took ten times as long
 
@@ -68,6 +69,27 @@ def test_a_record_is_the_same_in_another_process_and_a_difference_is_named(tmp_p
     assert len(found) == 3
     assert "became" in found[0]
     assert set(found[1:]) == {"product: no longer met: another", f"product: new: {problem}"}
+
+
+def test_a_record_names_what_applies_and_marks_what_is_not_tried() -> None:
+    def answer(value: int) -> int:
+        return value
+
+    alternatives = [
+        Alternative("first", answer),
+        Alternative("of two and three", answer, supports=lambda value: value in (2, 3)),
+        Alternative("slow", answer, unpromising=lambda value: None if value == 3 else "slow"),
+    ]
+    selector = BestOf("recorded", alternatives, lambda value: value, store="off")
+    for value in (1, 2, 3):
+        selector(value)
+    made: record.Record = {}
+    record.note(made)
+    assert made["recorded"] == {
+        "1": ["first", "slow (left out)"],
+        "2": ["first", "of two and three", "slow (left out)"],
+        "3": ["first", "of two and three", "slow"],
+    }
 
 
 def test_the_rest_of_many_differences_is_counted() -> None:
