@@ -30,8 +30,8 @@ from time import monotonic
 from bestof.cli.tune_command import trial_command
 from bestof.profile.recording.recorder import processor_name
 from bestof.recipe.contestant import Contestant
-from bestof.recipe.file import read_recipe
 from bestof.recipe.parts import ENABLED
+from bestof.recipe.recipe import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.policies.paired import Speedup, speedup
 

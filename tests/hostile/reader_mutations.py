@@ -28,7 +28,7 @@ from bestof.profile.mark import Mark
 from bestof.profile.peak import Peak
 from bestof.profile.profile import Profile, Step
 from bestof.profile.span import Span
-from bestof.recipe.file import Comparison, Recipe, read_recipe
+from bestof.recipe.recipe import Comparison, Recipe, read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.reports.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.selection.state.earlier_race import EarlierRace

@@ -22,7 +22,7 @@ from bestof.cli.kept import named
 from bestof.cli.lock_options import LockOptions
 from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
-from bestof.recipe.file import read_recipe
+from bestof.recipe.recipe import read_recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.state.lock import current_lock
 from bestof.selection.store.postgresql_url import is_server_url

@@ -16,8 +16,8 @@ from bestof.cli.tune_command import trial_command
 from bestof.errors import BestofError, InvalidArgument
 from bestof.progress import progress_bar
 from bestof.recipe.contestant import Contestant
-from bestof.recipe.file import Recipe, read_recipe
 from bestof.recipe.parts import parts_of
+from bestof.recipe.recipe import Recipe, read_recipe
 from bestof.recipe.search import Search
 from bestof.view.quantity import plural
 

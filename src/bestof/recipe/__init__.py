@@ -5,5 +5,5 @@
 - `step_clock`: finds the steps of an unchanged script, inside of its process.
 - `contestant`: a process that runs the script, and stops between turns of some steps.
 - `search`: compares two contestants in turn, and keeps what is confirmed faster.
-- `file`: the recipe, as JSON that a person can review.
+- `recipe`: the recipe, as JSON that a person can review.
 """

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Protocol
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
-from bestof.recipe.file import TOTAL, Comparison, Recipe
 from bestof.recipe.parts import Facts, Part, candidate
+from bestof.recipe.recipe import TOTAL, Comparison, Recipe
 from bestof.recipe.settings import Settings
 from bestof.selection.policies.paired import LEAST_PAIRS, MOST_PAIRS, judge
 

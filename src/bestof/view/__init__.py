@@ -19,10 +19,10 @@ from bestof.errors import InvalidArgument
 from bestof.selection import report_all
 from bestof.selection.reports.report import Report
 from bestof.selection.store.record import Record
-from bestof.view.html import html, html_part
 from bestof.view.overview import overview_text
 from bestof.view.printable import printable_json, printable_record, printable_report
 from bestof.view.quantity import age, plural
+from bestof.view.report_page import html, html_part
 from bestof.view.words import not_shown
 
 _HINT = f"({install('view')} for tables and colours)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from test_search import World, search
 
-from bestof.recipe.file import Comparison, Recipe
 from bestof.recipe.parts import ENABLED, PARTS
+from bestof.recipe.recipe import Comparison, Recipe
 from bestof.recipe.search import Search
 from bestof.recipe.settings import Settings
 

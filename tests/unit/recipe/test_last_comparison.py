@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from test_search import Fake, World, search
 
-from bestof.recipe.file import TOTAL
 from bestof.recipe.parts import ENABLED, PARTS
+from bestof.recipe.recipe import TOTAL
 from bestof.recipe.settings import Settings
 
 

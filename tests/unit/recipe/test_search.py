@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
-from bestof.recipe.file import TOTAL, Recipe, read_recipe
 from bestof.recipe.parts import ENABLED, PARTS, Facts, Part, parts_of
+from bestof.recipe.recipe import TOTAL, Recipe, read_recipe
 from bestof.recipe.search import Search
 from bestof.recipe.settings import Settings
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bestof.errors import BestofError, InvalidArgument
-from bestof.recipe.file import Comparison, Recipe, read_recipe
+from bestof.recipe.recipe import Comparison, Recipe, read_recipe
 from bestof.recipe.settings import Settings, parse_settings
 
 
