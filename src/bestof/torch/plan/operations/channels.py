@@ -17,6 +17,11 @@ from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.steps.placed_node import PlacedNode
 from bestof.torch.plan.steps.step import Step
 
+LEAST = 2**14
+"""Elements from which on the native kernel copies a value into channels last. Its call takes 3.5 us
+of Python: PyTorch copies 64 channels @14 in 3.8 us, and the kernel in 4.4. Of 4 channels @8 these
+are 0.8 and 3.7 us, on one thread of a Zen 5."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToChannelsLast(Operation):
@@ -55,14 +60,16 @@ class ToChannelsFirst(Operation):
 
 def filler(find: Callable[[], Tensor], into: Tensor) -> Callable[[], None]:
     """Return a function that copies what `find` returns into a value in channels last."""
-    to = into.permute(0, 2, 3, 1) if into.dtype is torch.float32 else None
+    is_turned = into.dtype is torch.float32 and into.numel() >= LEAST
+    # Tensors would be handed over by DLPack, which takes 3 us of Python.
+    to: Any = into.permute(0, 2, 3, 1).numpy() if is_turned else None
 
     def fill() -> None:
         given = find()
         if to is None or not given.is_contiguous():
             into.copy_(given)
         else:  # 3 channels @224: 25 us; PyTorch takes 160
-            transpose(given.detach(), (0, 2, 3, 1), out=to)
+            transpose(given.detach().numpy(), (0, 2, 3, 1), out=to)
 
     return fill
 
