@@ -240,3 +240,21 @@ def test_a_type_without_kernels_is_refused() -> None:
         kernels.pool2d(np.zeros((1, 4, 4, 2), np.float32), 2, dtype="float16")
     with pytest.raises(KernelError, match="x: expected bfloat16"):
         kernels.pool2d(np.zeros((1, 4, 4, 2), np.float32), 2, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("channels", [3, 16, 64, 150])
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_maxima_of_nan_and_infinities(kernel: int, channels: int) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((2, 13, 17, channels), np.float32)
+    for value in (np.nan, np.inf, -np.inf, 3e38, -3e38):
+        for _ in range(3):
+            x[tuple(map(rng.integers, x.shape))] = value
+    x[1, 4:9, 3:7] = -np.inf  # whole windows of it
+    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), (1, 2))
+    wanted = windows[:, ::2, ::2].max(axis=(-2, -1))  # NaN where an element is
+    np.testing.assert_array_equal(kernels.pool2d(x, kernel, stride=2), wanted)
+    assert np.isnan(wanted).any()
+    x[np.isnan(x)] = 1.0
+    wanted = windows[:, ::2, ::2].max(axis=(-2, -1))
+    np.testing.assert_array_equal(kernels.pool2d(x, kernel, stride=2), wanted)
