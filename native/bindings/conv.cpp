@@ -22,7 +22,7 @@ struct Promise {
   ErrorBound error;
   long scratch_bytes;
   double flops;
-  bool packs, pools;
+  bool packs, pools, pitches;
 };
 
 ErrorBound promised_error(const Algorithm& algorithm, const Problem& p, Direction direction) {
@@ -51,7 +51,8 @@ std::vector<Promise> promises(const Problem& p, const std::string& direction_nam
     if (!applies(algorithm, pass, p)) continue;
     promised.push_back({algorithm.name, promised_error(algorithm, p, direction),
                         run_floats(pass, p, threads) * 4, pass.flops(p), pass.pack != nullptr,
-                        algorithm.pools && direction == Direction::kForward});
+                        algorithm.pools && direction == Direction::kForward,
+                        algorithm.pitches && direction == Direction::kForward});
   }
   return promised;
 }
@@ -99,6 +100,7 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("accuracy", &accuracy_of)
       .def_ro("transforms", &Algorithm::transforms)
       .def_ro("pools", &Algorithm::pools)
+      .def_ro("pitches", &Algorithm::pitches)
       .def_prop_ro("dtypes", [](const Algorithm& row) { return names_of(row.dtypes); })
       .def_ro("parts", &Algorithm::parts)
       .def_ro("emulated", &Algorithm::emulated)
@@ -111,7 +113,8 @@ void bind_rows(nb::module_& m) {
       .def_ro("scratch_bytes", &Promise::scratch_bytes)
       .def_ro("flops", &Promise::flops)
       .def_ro("packs", &Promise::packs)
-      .def_ro("pools", &Promise::pools);
+      .def_ro("pools", &Promise::pools)
+      .def_ro("pitches", &Promise::pitches);
   m.def("rows", &rows);
   m.def("promises", [](const Problem& p, const std::string& direction, int threads) {
     return promises(p, direction, threads_of(threads));

@@ -29,9 +29,11 @@ struct Plan final : Runnable {
   float slope;
   bool pooled;
   bool looks;
+  long pitch;
 
   Plan(const Problem& p, const std::string& direction_name, const std::string& algorithm_name,
-       const std::string& activation_name, float slope_below, bool pool, bool look)
+       const std::string& activation_name, float slope_below, bool pool, bool look,
+       long pixel_pitch)
       : problem(p),
         direction(direction_of(direction_name)),
         row(&find_algorithm(algorithm_name, direction, p)),
@@ -41,7 +43,9 @@ struct Plan final : Runnable {
         activation(activation_of(activation_name)),
         slope(slope_below),
         pooled(pool),
-        looks(look && row->transforms) {
+        looks(look && row->transforms),
+        pitch(pixel_pitch) {
+    if (pitch) check_pitch();
     if (!pooled) return;
     if (!row->pools || direction != Direction::kForward)
       refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
@@ -51,6 +55,16 @@ struct Plan final : Runnable {
       refuse("pool: expected 2x2 results at least; got " + std::to_string(p.out_height) + "x" +
              std::to_string(p.out_width));
     }
+  }
+
+  void check_pitch() const {
+    if (pitch < problem.out_channels) {
+      refuse("pitch: expected " + std::to_string(problem.out_channels) + " or more; got " +
+             std::to_string(pitch));
+    }
+    if (!row->pitches || direction != Direction::kForward)
+      refuse("pitch: expected an algorithm that writes pixels apart; got " + algorithm);
+    if (pooled) refuse("pitch: expected none where results are pooled");
   }
 
   // Returns whether the plan refuses the operands of a call: an element stands out, and the
@@ -85,6 +99,7 @@ struct Plan final : Runnable {
 
   void check_residual(std::size_t residual) const {
     if (pooled && residual) refuse("residual: expected none where results are pooled");
+    if (pitch && residual) refuse("residual: expected none where pixels of results lie apart");
   }
 
   // Returns false, and writes nothing, if the plan refuses the operands.
@@ -93,7 +108,11 @@ struct Plan final : Runnable {
     check_residual(residual);
     if (looks && refuses(first, second)) return false;
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
+                               reinterpret_cast<const void*>(residual),
+                               activation,
+                               slope,
+                               pooled,
+                               pitch};
     execute(*pass, direction, problem,
             {reinterpret_cast<const void*>(first), reinterpret_cast<const void*>(second),
              reinterpret_cast<void*>(out), epilogue, nullptr, omp_get_max_threads()},
@@ -115,7 +134,11 @@ struct Plan final : Runnable {
   bool run_checked(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                    std::size_t residual) const {
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
+                               reinterpret_cast<const void*>(residual),
+                               activation,
+                               slope,
+                               pooled,
+                               pitch};
     if (looks && refuses(first, 0)) return false;
     execute(*pass, direction, problem,
             {reinterpret_cast<const void*>(first), w.memory.get(), reinterpret_cast<void*>(out),
@@ -137,8 +160,8 @@ struct Plan final : Runnable {
     if (direction != Direction::kForward || isa != kernels().isa || (kept && !takes(*kept)) ||
         refuses(x, w))
       return false;
-    const Epilogue epilogue = {static_cast<const float*>(operands[2]), nullptr, activation, slope,
-                               pooled};
+    const Epilogue epilogue = {
+        static_cast<const float*>(operands[2]), nullptr, activation, slope, pooled, pitch};
     const Call call = {x,       kept ? kept->memory.get() : w, results[0], epilogue,
                        nullptr, omp_get_max_threads()};
     return compute(*pass, direction, problem, call, !kept && pass->pack) == Outcome::kDone;
@@ -210,7 +233,7 @@ unsigned long long fingerprint_of(std::size_t memory, long bytes) {
 void bind_plan(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&,
-                    float, bool, bool>())
+                    float, bool, bool, long>())
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return plan.address(); });

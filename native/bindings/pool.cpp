@@ -123,9 +123,14 @@ void bind_pool(nb::module_& m) {
   nb::class_<PoolPlan>(m, "PoolPlan")
       .def("__init__",
            [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers,
-              bool maximum, bool count_padding, const std::string& dtype) {
-             new (self)
-                 PoolPlan{make_problem(x, numbers, maximum, count_padding, element_of(dtype))};
+              bool maximum, bool count_padding, const std::string& dtype, long pitch) {
+             PoolProblem p = make_problem(x, numbers, maximum, count_padding, element_of(dtype));
+             if (pitch && pitch < p.channels) {
+               refuse("pitch: expected " + std::to_string(p.channels) + " or more; got " +
+                      std::to_string(pitch));
+             }
+             p.pitch = pitch;
+             new (self) PoolPlan{p};
            })
       .def_prop_ro(
           "y_shape",

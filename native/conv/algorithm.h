@@ -55,6 +55,7 @@ struct Algorithm {
   Accuracy accuracy = Accuracy::kFloat32;
   bool transforms = false;  // whether it multiplies transformed operands, to multiply less
   bool pools = false;       // whether its forward pass serves an epilogue that pools
+  bool pitches = false;     // whether its forward pass serves an epilogue with a pitch
   bool parts = false;       // whether it multiplies float32 as parts of bfloat16
   bool emulated = false;    // whether this instruction set lacks the products that it is made of
   bool eager = false;       // whether PyTorch programs try it for each convolution

@@ -17,10 +17,11 @@ struct TilePixels {
 // those of 224.
 class BlockLines {
  public:
-  // Adds the pixels of `count` tiles from `first` on, in images of `height` x `width` pixels.
+  // Adds the pixels of `count` tiles from `first` on, in images of `height` x `width` pixels, which
+  // lie `pitch` floats apart.
   void add(const TilePlan& t, const float* image, long height, long width, long channels,
-           long first, long count, const TilePixels& pixels) {
-    const long plane = t.tiles_y * t.tiles_x, row = width * channels, end = first + count;
+           long pitch, long first, long count, const TilePixels& pixels) {
+    const long plane = t.tiles_y * t.tiles_x, row = width * pitch, end = first + count;
     while (first < end) {
       const long n = first / plane, tile_y = first % plane / t.tiles_x, tile_x = first % t.tiles_x;
       const long run = smaller(t.tiles_x - tile_x, end - first);
@@ -29,8 +30,10 @@ class BlockLines {
       for (long y = larger(tile_y * pixels.rows - pixels.above, 0);
            y < smaller((tile_y + 1) * pixels.rows + pixels.below, height); ++y) {
         if (columns <= 0 || rows_ == kMostRows) break;
-        row_[rows_++] = {image + (n * height + y) * row + x0 * channels,
-                         divide_up(columns * channels, 16)};
+        const float* at = image + (n * height + y) * row + x0 * pitch;
+        const long lines = divide_up(channels, 16);
+        row_[rows_++] = pitch == channels ? Row{at, divide_up(columns * channels, 16), 1, 0, 0}
+                                          : Row{at, lines, columns, lines, pitch - lines * 16};
       }
       first += run;
     }
@@ -39,7 +42,7 @@ class BlockLines {
   // Spreads them over `calls` calls of `ask`.
   void spread(long calls) {
     long lines = 0;
-    for (int i = 0; i < rows_; ++i) lines += row_[i].lines;
+    for (int i = 0; i < rows_; ++i) lines += row_[i].runs * row_[i].lines;
     each_ = divide_up(lines, calls);
   }
 
@@ -51,15 +54,23 @@ class BlockLines {
       row.at += lines * 16;
       row.lines -= lines;
       left -= lines;
-      if (row.lines == 0) ++now_;
+      if (row.lines > 0) continue;
+      if (--row.runs == 0) {
+        ++now_;
+      } else {
+        row.at += row.skipped;
+        row.lines = row.each;
+      }
     }
   }
 
  private:
   static constexpr int kMostRows = 128;
+  // `runs` runs of lines. `lines` are left of the first one; the others have `each`, and `skipped`
+  // floats lie between two of them.
   struct Row {
     const float* at;
-    long lines;
+    long lines, runs, each, skipped;
   };
   Row row_[kMostRows];
   int rows_ = 0, now_ = 0;

@@ -144,7 +144,7 @@ void run_backward_input(const Problem& p, const Call& call) {
     const Grid grid = {p.batch,        y.extent, x.extent,    p.out_height, p.out_width,
                        p.out_channels, 1,        1,           dy,           dx,
                        y.count,        x.count,  p.in_height, p.in_width,   p.in_channels,
-                       y.first,        x.first,  p.stride_y,  p.stride_x};
+                       p.in_channels,  y.first,  x.first,     p.stride_y,   p.stride_x};
     const long taps = y.count * x.count;
     if (taps == 0) {
       clear_grid(grid, floats(call.result));

@@ -51,6 +51,7 @@ void compute(const Strip<kLanes, Element>& strip, const Element* image, Element*
              float* memory, long begin, long end) {
   const Problem& p = strip.p;
   const Lines<kLanes> lines(p);
+  const long pitch = pixel_pitch(p, strip.epilogue);
   long copied = 0;  // rows of the image before this one are copied, or not read any more
   for (long oy = begin; oy < end; ++oy) {
     const long top = oy * p.stride_y - p.pad_top;
@@ -59,7 +60,7 @@ void compute(const Strip<kLanes, Element>& strip, const Element* image, Element*
       copy_row(p, image + copied * p.in_width * p.in_channels, strip.lanes, lines,
                memory + lines.at(copied));
     }
-    strip.row(lines, oy, image_result + oy * p.out_width * p.out_channels, p.out_channels);
+    strip.row(lines, oy, image_result + oy * p.out_width * pitch, pitch);
   }
 }
 
@@ -77,6 +78,7 @@ long parts_of(const Problem& p, const Call& call, long blocks) {
 template <class Element>
 void run(const Problem& p, const Call& call) {
   const long blocks = divide_up(p.in_channels, kLanes), parts = parts_of(p, call, blocks);
+  const long result_plane = p.out_height * p.out_width * pixel_pitch(p, call.epilogue);
 #pragma omp parallel num_threads(call.threads)
   {
     const long floats_each = Lines<kLanes>(p).floats();
@@ -97,8 +99,8 @@ void run(const Problem& p, const Call& call) {
       compute(strip,
               static_cast<const Element*>(call.first) +
                   n * p.in_height * p.in_width * p.in_channels + c,
-              result + n * p.out_height * p.out_width * p.out_channels + c, memory,
-              part_begin(p.out_height, parts, part), part_begin(p.out_height, parts, part + 1));
+              result + n * result_plane + c, memory, part_begin(p.out_height, parts, part),
+              part_begin(p.out_height, parts, part + 1));
     }
   }
 }

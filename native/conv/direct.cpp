@@ -148,16 +148,16 @@ void sum_terms(const ListedBand& band, const float* pixel, float* out, long apar
 
 template <int R>
 BESTOF_INLINE void sum_count(long count, const ListedBand& band, const float* pixel, float* out,
-                             long outputs) {
+                             long outputs, long pitch) {
   if constexpr (R > 0) {
-    if (count < R) return sum_count<R - 1>(count, band, pixel, out, outputs);
+    if (count < R) return sum_count<R - 1>(count, band, pixel, out, outputs, pitch);
     for (long channel = 0; channel < outputs; channel += kPanel) {
       const long left = outputs - channel;
       const float* b = band.packed + channel * band.terms;
       if (left <= kLanes) {
-        sum_terms<1, R>(band, pixel, out, outputs, channel, left, b);
+        sum_terms<1, R>(band, pixel, out, pitch, channel, left, b);
       } else {
-        sum_terms<kPanelVectors, R>(band, pixel, out, outputs, channel, left, b);
+        sum_terms<kPanelVectors, R>(band, pixel, out, pitch, channel, left, b);
       }
     }
   }
@@ -167,12 +167,13 @@ BESTOF_INLINE void sum_count(long count, const ListedBand& band, const float* pi
 void multiply_listed(const Problem& p, const Bands& b, const ListedBand& band, const float* copy,
                      float* out, long rows) {
   const TileCut cut = cut_rows(p.out_width);
+  const long pitch = pixel_pitch(p, band.epilogue);
   for (long j = 0; j < rows; ++j) {
     const float* line = copy + j * p.stride_y * b.line;
     for (long t = 0; t < cut.tiles; ++t) {
       const long first = cut.begin(t), count = cut.begin(t + 1) - first;
       sum_count<kTileRows>(count, band, line + first * band.step,
-                           out + (j * p.out_width + first) * p.out_channels, p.out_channels);
+                           out + (j * p.out_width + first) * pitch, p.out_channels, pitch);
     }
   }
 }
@@ -184,7 +185,7 @@ long forward_scratch(const Problem& p, int threads) {
 void run_forward(const Problem& p, const Call& call) {
   const Bands b = plan_bands(p, call.threads);
   const long outputs = p.out_channels / p.groups, inputs = p.in_channels / p.groups;
-  const long panels = divide_up(outputs, kPanel);
+  const long panels = divide_up(outputs, kPanel), pitch = pixel_pitch(p, call.epilogue);
   Shares shares(p.batch * b.per_image, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
@@ -207,12 +208,12 @@ void run_forward(const Problem& p, const Call& call) {
       const long rows = smaller(b.rows, p.out_height - first);
       copy_band(p, b, floats(call.first) + n * p.in_height * p.in_width * p.in_channels,
                 first * p.stride_y - p.pad_top, band);
-      float* out = floats(call.result) + (n * p.out_height + first) * p.out_width * p.out_channels;
+      float* out = floats(call.result) + (n * p.out_height + first) * p.out_width * pitch;
       if (p.planes) {
         multiply_listed(p, b, listed, band, out, rows);
         continue;
       }
-      for (long at = 0; at < rows * p.out_width; ++at) block.out[at] = out + at * p.out_channels;
+      for (long at = 0; at < rows * p.out_width; ++at) block.out[at] = out + at * pitch;
       for (long group = 0; group < p.groups; ++group) {
         const Columns<float> columns = {
             floats(call.second) + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,

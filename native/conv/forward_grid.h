@@ -11,8 +11,9 @@ inline void tap_offsets(long taps, long dilation, long pad, long* offsets) {
   for (long t = 0; t < taps; ++t) offsets[t] = t * dilation - pad;
 }
 
-// The grid of a forward pass; dy and dx are filled in, kernel_height and kernel_width long.
-inline Grid forward_grid(const Problem& p, long* dy, long* dx) {
+// The grid of a forward pass; dy and dx are filled in, kernel_height and kernel_width long. pitch:
+// elements from one pixel of the results to the next.
+inline Grid forward_grid(const Problem& p, long* dy, long* dx, long pitch) {
   tap_offsets(p.kernel_height, p.dilation_y, p.pad_top, dy);
   tap_offsets(p.kernel_width, p.dilation_x, p.pad_left, dx);
   return {p.batch,
@@ -30,6 +31,7 @@ inline Grid forward_grid(const Problem& p, long* dy, long* dx) {
           p.out_height,
           p.out_width,
           p.out_channels,
+          pitch,
           0,
           0,
           1,
@@ -56,7 +58,7 @@ template <class In, bool kCopy, class From, class Out>
 inline void run_forward_grid(const Problem& p, const From* x, const In* packed, Out* y,
                              const Epilogue& epilogue, float* scratch, int threads) {
   long* dy = reinterpret_cast<long*>(scratch);
-  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height, pixel_pitch(p, epilogue));
   convolve_grid<In, kCopy>(grid, x, packed, y, p.groups, epilogue, scratch + tap_floats(p),
                            threads);
 }

@@ -126,6 +126,7 @@ struct Strip {
   long read;                     // channels that are read
   long first, written;           // the first channel of the results, and their number
   long left, count;              // the first result of the strip in its row, and their number
+  long pitch;                    // floats from pixel to pixel of the results
 
   float* line(long q, long y) const {
     return memory + q * lines.plane_floats() + (y & lines.mask) * lines.line_floats();
@@ -255,8 +256,8 @@ struct Strip {
 #pragma GCC unroll 14
     for (int i = 0; i < kRows * kColumns; ++i) store(sums + i * kLanes, sum[i]);
     for (int k = 0; k < kRows; ++k) {
-      float* out = image_result + ((oy + k) * p.out_width + left + column) * p.out_channels + to.c;
-      const auto place = [&](long i) { return out + i * p.out_channels; };
+      float* out = image_result + ((oy + k) * p.out_width + left + column) * pitch + to.c;
+      const auto place = [&](long i) { return out + i * pitch; };
       finish_pixels(sums + k * kColumns * kLanes, kLanes, wanted, place, to.lanes, to.c, epilogue,
                     result);
     }
@@ -336,6 +337,7 @@ void run_forward(const Problem& p, const Call& call) {
   const long strips = divide_up(p.out_width, lines.width), units = spread.units;
   const long parts = parts_of(p, call, strips * units);
   const long thread_floats = spread.planes * lines.plane_floats();
+  const long pitch = pixel_pitch(p, call.epilogue);
 #pragma omp parallel for schedule(static) num_threads(call.threads)
   for (long item = 0; item < p.batch * parts * strips * units; ++item) {
     const long unit = item % units, strip = item / units % strips;
@@ -348,14 +350,15 @@ void run_forward(const Problem& p, const Call& call) {
                        lines,
                        floats(call.second) + unit * spread.vectors * vector_floats(p),
                        floats(call.first) + n * p.in_height * p.in_width * p.in_channels + from,
-                       result + n * p.out_height * p.out_width * p.out_channels,
+                       result + n * p.out_height * p.out_width * pitch,
                        result,
                        call.scratch + omp_get_thread_num() * thread_floats,
                        spread.count(unit, spread.inputs, p.in_channels),
                        spread.first(unit, spread.outputs),
                        spread.count(unit, spread.outputs, p.out_channels),
                        strip * lines.width,
-                       smaller(p.out_width - strip * lines.width, lines.width)};
+                       smaller(p.out_width - strip * lines.width, lines.width),
+                       pitch};
     one.compute_all(part_begin(p.out_height, parts, part),
                     part_begin(p.out_height, parts, part + 1));
   }

@@ -28,7 +28,7 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   const long depth = p.in_channels / p.groups, outputs = p.out_channels / p.groups;
   const long block_pixels = weight_pixels(pixels, p.in_channels, p.out_channels);
   long* dy = reinterpret_cast<long*>(call.scratch);
-  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height, p.out_channels);
   float* zeros = call.scratch + tap_floats(p);
   for (long i = 0; i < round_up(p.in_channels, 16); ++i) zeros[i] = 0.0f;
   RowBlock<float, const float> block = place_row_block<float, const float>(
@@ -88,7 +88,7 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
              depth = taps * inputs;
   const WeightCopies copies = weight_copies(p);
   long* dy = reinterpret_cast<long*>(call.scratch);
-  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height, p.out_channels);
   float* zeros = call.scratch + tap_floats(p);
   for (long i = 0; i < round_up(p.in_channels, 16); ++i) zeros[i] = 0.0f;
   float* threads = zeros + round_up(p.in_channels, 16);

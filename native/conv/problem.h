@@ -38,14 +38,21 @@ enum class Activation {
 
 // y = activation(convolution + bias + residual). A null pointer leaves its part out. With pooling,
 // y holds the largest of each 2x2 results. Pooling needs a row with `pools`, an activation that
-// never falls, and no residual.
+// never falls, and no residual. With a pitch, y is a part of the channels of wider pixels, and what
+// lies between two pixels of the part stays as it is. That needs a row with `pitches`, and neither
+// a residual nor pooling.
 struct Epilogue {
   const float* bias = nullptr;     // [out_channels]
   const void* residual = nullptr;  // as y
   Activation activation = Activation::kNone;
   float slope = 0.0f;  // of kLeakyRelu below zero
   bool pooled = false;
+  long pitch = 0;  // elements from pixel to pixel of y; 0: out_channels
 };
+
+inline long pixel_pitch(const Problem& p, const Epilogue& epilogue) {
+  return epilogue.pitch ? epilogue.pitch : p.out_channels;
+}
 
 // first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input
 // gradient), the gradient of y and x (weight gradient). They and the result hold the element of the

@@ -12,13 +12,14 @@ namespace BESTOF_TARGET {
 // A grid of output pixels and the input pixel that each of its taps reads. Grid point (j, i) of an
 // image writes output pixel (first_y + j * out_step_y, first_x + i * out_step_x), and tap (r, s)
 // reads input pixel (j * step_y + dy[r], i * step_x + dx[s]), which is zero outside the image.
+// Output pixels lie out_pitch elements apart.
 struct Grid {
   long batch, rows, columns;
   long in_height, in_width, in_channels, step_y, step_x;
   const long* dy;
   const long* dx;
   long taps_y, taps_x;
-  long out_height, out_width, out_channels, first_y, first_x, out_step_y, out_step_x;
+  long out_height, out_width, out_channels, out_pitch, first_y, first_x, out_step_y, out_step_x;
 };
 
 // Returns whether rows that are so many elements apart collide in L1, where lines of one set lie 4
@@ -90,7 +91,7 @@ inline void point_rows(const Grid& g, const In* input, Out* output, const In* ze
   for (long at = 0; at < count; ++at) {
     block.out[at] = output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width +
                               g.first_x + i * g.out_step_x) *
-                                 g.out_channels;
+                                 g.out_pitch;
     const long y0 = j * g.step_y, x0 = i * g.step_x;
     const In* image = input + n * g.in_height * g.in_width * g.in_channels;
     bool regular = at > 0;

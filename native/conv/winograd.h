@@ -115,15 +115,15 @@ inline void list_lines(const Problem& p, const TilePlan& t, const Call& call, lo
   const long side = call.epilogue.pooled ? 2 : 1;
   if (!t.streamed) {
     lines.add(t, floats(call.result), p.out_height / side, p.out_width / side, p.out_channels,
-              first, count, {t.rows / side, t.columns / side, 0, 0});
+              pixel_pitch(p, call.epilogue), first, count, {t.rows / side, t.columns / side, 0, 0});
   }
   if (residual) {
-    lines.add(t, residual, p.out_height, p.out_width, p.out_channels, first, count,
+    lines.add(t, residual, p.out_height, p.out_width, p.out_channels, p.out_channels, first, count,
               {t.rows, t.columns, 0, 0});
   }
   const long rows = t.rows * Tiles::kStride, columns = t.columns * Tiles::kStride;
-  lines.add(t, floats(call.first), p.in_height, p.in_width, p.in_channels, coming, wanted,
-            {rows, columns, p.pad_top, Tiles::kReadRows - rows - p.pad_top});
+  lines.add(t, floats(call.first), p.in_height, p.in_width, p.in_channels, p.in_channels, coming,
+            wanted, {rows, columns, p.pad_top, Tiles::kReadRows - rows - p.pad_top});
 }
 
 // Multiplies the frequencies of a block and writes its results. Meanwhile it prefetches the pixels
@@ -234,7 +234,8 @@ template <class Tiles, class P>
 inline void run_tiles(const P& p, const Call& call) {
   TilePlan t = plan_tiles<Tiles>(p, call.threads);
   // A pooled result is a quarter as large.
-  t.streamed = t.streamed && streamable(floats(call.result)) && !call.epilogue.pooled;
+  t.streamed = t.streamed && streamable(floats(call.result)) && !call.epilogue.pooled &&
+               call.epilogue.pitch % kLanes == 0;
   if constexpr (Tiles::kBlocking.phases) {
     if (t.stationary) return run_phases<Tiles>(p, t, call);
   }

@@ -99,12 +99,13 @@ struct AxisTiles : PlainTiles {
   static void transform_output(const Problem& p, const TilePlan& t, const Order& order,
                                const float* block, long first, long count, long from, long to,
                                const Epilogue& epilogue, float* y) {
+    const long pitch = pixel_pitch(p, epilogue);
     for (long at = first; at < first + count; ++at) {
       const Tile tile = tile_at(t, at);
       const float* m = block + order.place(at, tile) * t.m_stride;
       float* corner =
-          y + ((tile.n * p.out_height + tile.y * Y::kTile) * p.out_width + tile.x * X::kTile) *
-                  p.out_channels;
+          y +
+          ((tile.n * p.out_height + tile.y * Y::kTile) * p.out_width + tile.x * X::kTile) * pitch;
       for (long k = from; k < to; k += kLanes) {
         const long lanes = smaller(to - k, kLanes);
         Vec columns[Y::kTile][X::kAlpha];
@@ -120,10 +121,10 @@ struct AxisTiles : PlainTiles {
         for (int i = 0; i < tile.rows; ++i) {
           Vec o[X::kTile];
           X::output(columns[i], o);
-          float* out = corner + i * p.out_width * p.out_channels + k;
+          float* out = corner + i * p.out_width * pitch + k;
 #pragma GCC unroll 10
           for (int j = 0; j < X::kTile; ++j) {
-            if (j < tile.columns) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
+            if (j < tile.columns) finish(o[j], out + j * pitch, lanes, k, epilogue, y);
           }
         }
       }

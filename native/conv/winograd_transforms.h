@@ -143,13 +143,13 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
       return gather_rows<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, streamed, corner);
     }
   }
-  const long out_channels = p.out_channels, out_row = p.out_width * out_channels;
+  const long pitch = pixel_pitch(p, epilogue), out_row = p.out_width * pitch;
   for (long i = 0; i < tile.rows; ++i) {
     Vec o[Columns];
     Winograd<Columns, 3, M>::output(half[i], o);
 #pragma GCC unroll 8
     for (int j = 0; j < Columns; ++j) {
-      finish(o[j], corner + i * out_row + j * out_channels, lanes, k, epilogue, y, streamed);
+      finish(o[j], corner + i * out_row + j * pitch, lanes, k, epilogue, y, streamed);
     }
   }
 }
@@ -185,15 +185,14 @@ inline void transform_square_output(const Problem& p, const TilePlan& t,
   constexpr int kAlpha = M + 2;
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
-  const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
+  const long pitch = pixel_pitch(p, epilogue), out_row = p.out_width * pitch;
   const long side = epilogue.pooled ? 2 : 1, height = p.out_height / side,
              width = p.out_width / side;
   const bool streamed = t.streamed;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     const float* m = block + order.place(at, tile) * m_stride;
-    float* corner =
-        y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * out_channels;
+    float* corner = y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * pitch;
     const bool whole = tile.rows == M && tile.columns == M;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
@@ -230,8 +229,7 @@ inline void transform_square_output(const Problem& p, const TilePlan& t,
         Winograd<M>::output(half[i], o);
         float* out = corner + i * out_row + k;
 #pragma GCC unroll 8
-        for (int j = 0; j < M; ++j)
-          finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
+        for (int j = 0; j < M; ++j) finish(o[j], out + j * pitch, lanes, k, epilogue, y, streamed);
       }
     }
   }

@@ -184,6 +184,12 @@ int fail(const char* isa, const char* name, int direction, const Problem& p) {
   return 1;
 }
 
+// Moves the results of `pixels` pixels, `pitch` floats apart, side by side.
+void close_ranks(float* y, long pixels, long channels, long pitch) {
+  for (long i = 0; i < pixels; ++i)
+    std::memmove(y + i * channels, y + i * pitch, channels * sizeof(float));
+}
+
 int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& random) {
   const long x_count = p.batch * p.in_height * p.in_width * p.in_channels;
   const long w_count =
@@ -209,14 +215,20 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
     for (int direction = 0; direction < 3; ++direction) {
       const bestof::Pass& pass = *passes[direction];
       if (!applies(a, pass, p)) continue;
-      const Buffer result = exact(static_cast<long>(wanted[direction]->size()), random, false);
+      // Some results are a part of the channels of wider pixels; the last of these ends with it.
+      const bool is_part = direction == 0 && a.pitches && !add && pick(random, 0, 1) == 1;
+      const long pixels = y_count / p.out_channels;
+      const long pitch = is_part ? p.out_channels + pick(random, 0, 20) : 0;
+      const long size = is_part ? (pixels - 1) * pitch + p.out_channels
+                                : static_cast<long>(wanted[direction]->size());
+      const Buffer result = exact(size, random, false);
       const Buffer scratch = exact(pass.scratch_floats(p, threads), random, false);
       bestof::Call call = {
           direction == 0 ? x.get() : g.get(),
           direction == 2 ? x.get() : w.get(),
           result.get(),
           {direction == 0 ? bias.get() : nullptr, direction == 0 && add ? residual.get() : nullptr,
-           bestof::Activation::kNone, 0.0f},
+           bestof::Activation::kNone, 0.0f, false, pitch},
           scratch.get(),
           threads};
       Buffer packed;
@@ -227,6 +239,7 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
       }
       pass.run(p, call);
       ++computed[i][direction];
+      if (is_part) close_ranks(result.get(), pixels, p.out_channels, pitch);
       if (!close(result.get(), *wanted[direction], a.error.rms + a.rounding.rms))
         return fail(kernels.isa, a.name, direction, p);
     }

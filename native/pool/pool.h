@@ -12,6 +12,9 @@ struct PoolProblem {
   bool count_padding;  // the average divides by the whole kernel, not by the elements inside the
                        // image
   Element element = Element::kFloat32;  // of x and y, forward; averages are summed in float32
+  // Elements from pixel to pixel of y, forward; 0: channels. With a pitch, y is a part of the
+  // channels of wider pixels, and the others stay as they are.
+  long pitch = 0;
 };
 
 using PoolForward = void(const PoolProblem& p, const void* x, void* y, int threads);

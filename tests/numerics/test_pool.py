@@ -204,7 +204,7 @@ def test_the_extension_reads_nothing_beyond_its_arguments(
     shape: list[int], numbers: list[int], said: str
 ) -> None:
     with pytest.raises(KernelError, match=said):
-        _native.PoolPlan(shape, numbers, True, True, "float32")
+        _native.PoolPlan(shape, numbers, True, True, "float32", 0)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class Plan:
         slope: float,
         pool: bool,
         look: bool,
+        pitch: int,
     ) -> None: ...
     def run(self, first: int, second: int, out: int, bias: int, residual: int) -> bool: ...
     def run_packed(
@@ -98,6 +99,7 @@ class Row:
     accuracy: Final[Literal["float32", "relaxed"]]
     transforms: Final[bool]
     pools: Final[bool]
+    pitches: Final[bool]
     dtypes: Final[list[tuple[str, str, str]]]  # of operands, results and sums
     parts: Final[bool]
     emulated: Final[bool]
@@ -112,6 +114,7 @@ class Promise:
     flops: Final[float]
     packs: Final[bool]
     pools: Final[bool]
+    pitches: Final[bool]
 
 def rows() -> list[Row]: ...
 def promises(problem: Problem, direction: str, threads: int) -> list[Promise]: ...
@@ -162,6 +165,7 @@ class PoolPlan:
         maximum: bool,
         count_padding: bool,
         dtype: str,
+        pitch: int,
     ) -> None: ...
     y_shape: Final[tuple[int, ...]]
     def run(self, x: int, y: int) -> None: ...

@@ -39,6 +39,7 @@ class Algorithm:
     reach: how far NaN, infinity or the rounding of one huge element can reach: "own", the results
         that read it, or "tile", the results of a tile or of some rows.
     pools: whether its forward pass can yield the largest of each 2x2 results.
+    pitches: whether its forward pass can write a part of the channels of wider pixels.
     dtypes: the tensors that it takes.
     parts: whether it multiplies float32 as parts of bfloat16, for tile registers.
     emulated: whether the instruction set in use lacks the products that it is made of. Then its
@@ -60,6 +61,7 @@ class Algorithm:
     transforms: bool
     reach: Literal["own", "tile"]
     pools: bool
+    pitches: bool
     dtypes: tuple[str, ...]
     parts: bool
     emulated: bool
@@ -83,6 +85,7 @@ class Promise:
     flops: multiplications and additions that it performs, its transforms left out.
     packs: whether it reads weights in a layout of its own, which `pack_weights` prepares.
     pools: whether it can yield the largest of each 2x2 results in their place (`Conv2dPlan`).
+    pitches: whether it can write a part of the channels of wider pixels (`Conv2dPlan`).
     """
 
     algorithm: Algorithm
@@ -92,6 +95,7 @@ class Promise:
     flops: float
     packs: bool
     pools: bool
+    pitches: bool
 
 
 def algorithms() -> Mapping[str, Algorithm]:
@@ -119,6 +123,7 @@ def _algorithm(row: _native.Row) -> Algorithm:
         transforms=row.transforms,
         reach="tile" if row.transforms else "own",
         pools=row.pools,
+        pitches=row.pitches,
         dtypes=tuple(operands for operands, _result, _sums in row.dtypes),
         parts=row.parts,
         emulated=row.emulated,
@@ -141,6 +146,7 @@ def promises_of(problem: _native.Problem, direction: str, threads: int) -> Mappi
                 one.flops,
                 one.packs,
                 one.pools,
+                one.pitches,
             )
             for one in _native.promises(problem, direction, threads)
         }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels.array import Array, check_detached, dtype_of
+from bestof.kernels.pair import pitch_of
 from bestof.kernels.problem import Activation, activation_of
 
 
@@ -20,6 +21,11 @@ class ChannelPlan:
     scale, shift: float32, a number for each channel of the result, which are copied. The result is
     then activation(x * scale + shift + residual): computed in float32, and rounded once. They
     need 1 group. activation: as in `conv2d`; it needs them.
+
+    held: places of the arrays whose channels the result holds already; they are not read.
+    pitch: elements from pixel to pixel of the result, by default its channels. With a pitch, the
+    result is a part of the channels of wider pixels, and the others stay as they are. It needs 1
+    group, and no scale.
 
     `run` takes addresses and does not check them. Construction raises KernelError for what cannot
     be computed.
@@ -38,6 +44,8 @@ class ChannelPlan:
         scale: Array | None = None,
         shift: Array | None = None,
         activation: Activation = None,
+        held: Collection[int] = (),
+        pitch: int | None = None,
         dtype: str = "float32",
     ) -> None:
         whole = sum(widths)
@@ -53,9 +61,14 @@ class ChannelPlan:
         name, slope = activation_of(activation)
         if (scale is None) != (shift is None) or (name and scale is None):
             raise KernelError("scale, shift: expected both, or neither and no activation")
-        runs = list(_runs(widths, groups, start, count))
+        wide = pitch_of(pitch)
+        if wide and (wide < count or groups > 1 or scale is not None):
+            raise KernelError(
+                f"pitch: expected {count} or more, 1 group and no scale; got {pitch} and {groups}"
+            )
+        runs = [one for one in _runs(widths, groups, start, count) if one[0] not in held]
         self._sources = len(widths)
-        self._plan = _native.ChannelPlan(pixels, count, groups, dtype_of(None, dtype), runs)
+        self._plan = _native.ChannelPlan(pixels, wide or count, groups, dtype_of(None, dtype), runs)
         if scale is not None:
             check_detached(scale=scale, shift=shift)
             self._plan.set_norm(scale, shift, name, slope)

@@ -19,7 +19,7 @@ from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
 from bestof.kernels.algorithms import Promise, promises_of
 from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
-from bestof.kernels.pair import Pair, integer_of, shape_tuple, threads_of
+from bestof.kernels.pair import Pair, integer_of, pitch_of, shape_tuple, threads_of
 from bestof.kernels.problem import (
     Activation,
     Padding,
@@ -213,6 +213,9 @@ class Conv2dPlan:
     pool: y holds the largest of each 2x2 results, NaN if one of them is NaN. The last row or column
     of an odd number is left out. It needs an algorithm with `pools`, an activation that never
     falls, and no residual.
+    pitch: elements from pixel to pixel of y, by default its channels. With a pitch, y is a part of
+    the channels of wider pixels, and the other channels stay as they are. It needs an algorithm
+    with `pitches`, and neither a residual nor `pool`.
     looks: an algorithm whose `reach` is a tile looks at its operands first. If an element stands
         out, `run` returns False and writes nothing: another algorithm should compute the call.
     Construction raises KernelError for a problem that cannot be computed.
@@ -236,6 +239,7 @@ class Conv2dPlan:
         x_layout: str = "channels_last",
         pool: bool = False,
         looks: bool = False,
+        pitch: int | None = None,
     ) -> None:
         problem = problem_of(
             shape_tuple(x_shape, "x_shape"),
@@ -256,6 +260,7 @@ class Conv2dPlan:
             slope,
             bool(pool),
             bool(looks),
+            pitch_of(pitch),
         )
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape

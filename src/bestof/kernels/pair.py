@@ -74,3 +74,13 @@ def shape_tuple(value: Iterable[int], name: str) -> tuple[int, ...]:
     if None in extents:
         raise KernelError(f"{name}: expected integers, one an axis; got {value!r}")
     return tuple(extents)  # type: ignore[arg-type]  # no None among them
+
+
+def pitch_of(pitch: int | None) -> int:
+    """Return a pitch for the native code, 0 for none."""
+    if pitch is None:
+        return 0
+    number = integer_of(pitch, "pitch")
+    if not 0 < number < 2**31:
+        raise KernelError(f"pitch: expected 1 to 2^31 - 1; got {pitch!r}")
+    return number

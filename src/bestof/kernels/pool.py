@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
-from bestof.kernels.pair import Pair, pair_of, shape_tuple, threads_of
+from bestof.kernels.pair import Pair, pair_of, pitch_of, shape_tuple, threads_of
 
 _KINDS = ("max", "average")
 
@@ -44,7 +44,7 @@ def pool2d(
     if len(shape) != 4:
         raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
     if out is None:
-        plan = _native.PoolPlan(shape, numbers, kind == "max", count_padding, dtype)
+        plan = _native.PoolPlan(shape, numbers, kind == "max", count_padding, dtype, 0)
         out = empty_like(x, plan.y_shape, dtype)
     _native.pool(
         *(bits_of(x), bits_of(out), numbers, kind == "max"),
@@ -57,8 +57,8 @@ class Pool2dPlan:
     """A pooling whose problem is checked once, at construction. It runs on addresses.
 
     This is the cheapest call. `run` takes the addresses of x and y, arrays of `dtype` in the layout
-    of this module, and does not check them. The arguments are those of `pool2d`. Construction
-    raises KernelError for a problem that cannot be computed.
+    of this module, and does not check them. The arguments are those of `pool2d`, and the pitch of
+    `Conv2dPlan`. Construction raises KernelError for a problem that cannot be computed.
     """
 
     __slots__ = ("_plan", "x_shape", "y_shape")
@@ -74,6 +74,7 @@ class Pool2dPlan:
         ceil: bool = False,
         count_padding: bool = True,
         dtype: str = "float32",
+        pitch: int | None = None,
     ) -> None:
         numbers = _numbers(kernel, stride, padding, ceil, kind, count_padding)
         self.x_shape = shape_tuple(x_shape, "x_shape")
@@ -82,7 +83,8 @@ class Pool2dPlan:
                 f"x_shape: expected 4 extents (N, H, W, C) of at least 1 (N: 0); got {self.x_shape}"
             )
         self._plan = _native.PoolPlan(
-            self.x_shape, numbers, kind == "max", count_padding, dtype_of(None, dtype)
+            *(self.x_shape, numbers, kind == "max", count_padding, dtype_of(None, dtype)),
+            pitch_of(pitch),
         )
         self.y_shape = self._plan.y_shape
 
