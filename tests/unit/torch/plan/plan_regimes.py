@@ -235,7 +235,7 @@ def _damaged(bind: Any, damage: Damage) -> Any:
 
         def run() -> None:
             bound.run()
-            damage(placed.out if row.pools(placed.problem) else placed.unpooled)
+            damage(row.writes_to(placed))
 
         return Bound(run, bound.packed)
 

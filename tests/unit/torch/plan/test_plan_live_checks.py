@@ -58,7 +58,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
 
         def bound(row: Any, placed: Any, bind: Any = bind) -> Bound:
             one = bind(row, placed)
-            out = placed.out if row.pools(placed.problem) else placed.unpooled
+            out = row.writes_to(placed)
             return Bound(planted.damaging(one.run, out), one.packed)
 
         monkeypatch.setattr(kind, "bind", bound)

@@ -74,6 +74,7 @@ def test_every_field_counts() -> None:
         problem(x=(3, 8, 12, 12)).canonical(),
         problem()._replace(residual=True).canonical(),
         problem()._replace(gated=True).canonical(),
+        problem()._replace(pitch=24).canonical(),
         linear(2, 3, 4).canonical(),
     ]
     assert len(set(texts)) == len(texts)

@@ -14,6 +14,7 @@ from bestof.errors import TorchError
 from bestof.torch.ops.bound import Reach
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.pixels import have_pitch
 from bestof.torch.plan.layers.problem import FusedProblem
 
 Runner = Callable[[], object]
@@ -35,9 +36,9 @@ class PlacedLayer:
 
     x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
     There x may also be a function that finds the input at each call. unpooled: where the results
-    before pooling may lie; the same as `out` if nothing is pooled. gate: of a gated layer, apart
-    from `out`. planes: the input of a convolution that is copied to x for algorithms that do not
-    read planes.
+    before pooling may lie, or those that are copied into a part of wider pixels; else the same as
+    `out`. gate: of a gated layer, apart from `out`. planes: the input of a convolution that is
+    copied to x for algorithms that do not read planes.
     """
 
     layer: Layer
@@ -78,7 +79,7 @@ class PlacedLayer:
             and (bias is None or (bias.shape == (outer,) and bias.is_contiguous()))
             and (layer.gated or self.gate is None)
             and (not isinstance(self.x, Tensor) or self._takes(self.x, given))
-            and self._takes(self.out, pooled)
+            and self._takes(self.out, pooled, self.problem.pitch)
             and self._takes(self.unpooled, made)
             and all(one is None or self._takes(one, made) for one in (self.residual, self.gate))
         )
@@ -88,11 +89,14 @@ class PlacedLayer:
                 "was loaded, its file was changed: optimise the model again"
             )
 
-    def _takes(self, value: Tensor, shape: tuple[int, ...]) -> bool:
-        """Return whether a value has a shape and the layer's type, its channels side by side."""
+    def _takes(self, value: Tensor, shape: tuple[int, ...], pitch: int = 0) -> bool:
+        """Return whether a value has a shape and the layer's type, and its pixels lie as told."""
+        if value.shape != shape or value.dtype is not self.layer.weights.weight.dtype:
+            return False
+        if pitch:
+            return value.dim() == 4 and have_pitch(value, pitch)
         rows = value if value.dim() == 2 else value.permute(0, 2, 3, 1)
-        dtype = self.layer.weights.weight.dtype
-        return value.shape == shape and value.dtype is dtype and rows.is_contiguous()
+        return rows.is_contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def bind(self, placed: PlacedLayer) -> Bound:
-        """Pack the weights; bind to memory, without a pooling or gate that the algorithm omits."""
+        """Pack the weights; bind to memory, without a pooling, part or gate that the row omits."""
 
     @abstractmethod
     def error(self, problem: FusedProblem) -> float:
@@ -155,6 +159,15 @@ class Algorithm(ABC):
     def pools(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that pool
         """Return whether the algorithm pools its results, if the problem is pooled."""
         return False
+
+    def pitches(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
+        """Return whether the algorithm writes a part of wider pixels, if the result is a part."""
+        return False
+
+    def writes_to(self, placed: PlacedLayer) -> Tensor:
+        """Return the memory that the bound algorithm writes to."""
+        own = self.pools(placed.problem) or self.pitches(placed.problem)
+        return placed.out if own else placed.unpooled
 
     def gates(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
         """Return whether the algorithm multiplies by the gate, if the problem is gated."""

@@ -67,7 +67,7 @@ class Native(Algorithm):
             problem.convolution.input_shape,
             problem.convolution.weight_shape,
         )
-        pooled, planes = self.pools(problem), self.reads_planes(problem)
+        planes = self.reads_planes(problem)
         plan = Conv2dPlan(
             (n, c, h, w) if planes else (n, h, w, c),
             (k, r, s, i),
@@ -77,15 +77,16 @@ class Native(Algorithm):
             groups=layer.groups,
             algorithm=self.kernel,
             activation=(layer.activation, layer.slope) if layer.activation else None,
-            pool=pooled,
+            pool=self.pools(problem),
             dtype=problem.convolution.dtype,
             x_layout="channels_first" if planes else "channels_last",
             looks=True,
+            pitch=problem.pitch if self.pitches(problem) else None,
         )
         packed = self._weights(placed)
         bias, residual = layer.weights.float_bias, placed.residual
         addresses = (
-            (placed.out if pooled else placed.unpooled).data_ptr(),
+            self.writes_to(placed).data_ptr(),
             0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
         )
@@ -108,6 +109,10 @@ class Native(Algorithm):
     def reads_planes(self, problem: FusedProblem) -> bool:
         """Return whether the kernel reads an input in channels first, if the problem has one."""
         return self.kernel in problem.of_planes
+
+    def pitches(self, problem: FusedProblem) -> bool:
+        row = problem.native.get(self.kernel)
+        return problem.pitch > 0 and row is not None and bool(row.pitches)
 
     def unpacked(self, problem: FusedProblem) -> Native | None:
         """Return the variant that transforms the model's own weights at each call."""

@@ -63,13 +63,15 @@ class Product(Algorithm):
         plan = MatmulPlan(
             (rows, inner),
             (inner, outer),
+            out_strides=(placed.problem.pitch, 1) if self.pitches(placed.problem) else None,
             algorithm=self.name,
             activation=(layer.activation, layer.slope) if layer.activation else None,
             dtype=dtype,
         )
         packed = self._weights(placed)
         bias = layer.weights.float_bias
-        out, added, gate = map(_address, (placed.unpooled, placed.residual, placed.gate))
+        operands = self.writes_to(placed), placed.residual, placed.gate
+        out, added, gate = map(_address, operands)
         matrix, offsets = packed.layout, _address(bias)
         if isinstance(placed.x, Tensor):
             return Bound(plan.bind(placed.x.data_ptr(), matrix, out, offsets, added, gate), packed)
@@ -80,6 +82,9 @@ class Product(Algorithm):
             plan.run(x.data_ptr(), matrix, out, offsets, added, gate)
 
         return Bound(run, packed)
+
+    def pitches(self, problem: FusedProblem) -> bool:
+        return problem.pitch > 0
 
     def gates(self, problem: FusedProblem) -> bool:
         return problem.gated

@@ -21,7 +21,8 @@ class FusedProblem(NamedTuple):
 
     A linear layer is a convolution of one image, whose pixels are the rows. `pooled`: the result is
     the largest of each 2x2 results. `gated`: the result is multiplied by a gate. `planes`: the
-    input lies in channels first.
+    input lies in channels first. `pitch`: the channels of the pixels that the result is a part of,
+    0 if it is whole.
     """
 
     convolution: ConvProblem
@@ -32,6 +33,7 @@ class FusedProblem(NamedTuple):
     pooled: bool = False
     gated: bool = False
     planes: bool = False
+    pitch: int = 0
 
     def canonical(self) -> str:
         """Return the text that identifies the problem in the store."""
@@ -47,6 +49,7 @@ class FusedProblem(NamedTuple):
         words += ["max 2x2"] if self.pooled else []
         words += ["gate"] if self.gated else []
         words += ["input in channels first"] if self.planes else []
+        words += [f"part of {self.pitch}"] if self.pitch else []
         return " ".join(words)
 
     @property
@@ -120,11 +123,16 @@ class FusedProblem(NamedTuple):
 
 
 def problem_of(
-    layer: Layer, accuracy: Accuracy, x: tuple[int, ...], residual: bool, planes: bool = False
+    layer: Layer,
+    accuracy: Accuracy,
+    x: tuple[int, ...],
+    residual: bool,
+    planes: bool = False,
+    pitch: int = 0,
 ) -> FusedProblem:
     """Return the problem of a layer on an input of shape x: (rows, features) of a linear layer.
 
-    planes: whether the input lies in channels first.
+    planes: whether the input lies in channels first. pitch: of `FusedProblem`.
     """
     weight = tuple(layer.weights.weight.shape)
     convolution = ConvProblem(
@@ -143,4 +151,5 @@ def problem_of(
     return FusedProblem(
         *(convolution, residual, layer.activation, accuracy),
         *(layer.linear, layer.pooled, layer.gated, planes),
+        pitch=pitch,
     )

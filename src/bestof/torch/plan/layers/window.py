@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.kernels import Pool2dPlan
+from bestof.torch.plan.layers.pixels import pitch_of
 from bestof.torch.plan.trace.graph import Pair
 
 
@@ -42,10 +43,12 @@ MAX_2X2 = Window("max", (2, 2), (2, 2), (0, 0), count_padding=True)
 def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]:
     """Return a function that pools x into `out`, both in channels last.
 
+    `out` may be a part of the channels of wider pixels.
+
     The kernel is given addresses: 20 us a call where the code has left the caches; 60 by arrays.
     TorchError if `out` has another shape or type: the kernel does not know the size of `out`.
     """
-    n, c, h, w = x.shape
+    (n, c, h, w), pitch = x.shape, pitch_of(out)
     plan = Pool2dPlan(
         (n, h, w, c),
         pool.kernel,
@@ -55,9 +58,10 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
         ceil=pool.ceil,
         count_padding=pool.count_padding,
         dtype=str(x.dtype).removeprefix("torch."),
+        pitch=pitch or None,
     )
-    given, made = x.permute(0, 2, 3, 1), out.permute(0, 2, 3, 1)
-    into, alike = made.shape, given.is_contiguous() and made.is_contiguous()
+    given, into = x.permute(0, 2, 3, 1), out.permute(0, 2, 3, 1).shape
+    alike = given.is_contiguous() and pitch is not None
     if into != plan.y_shape or x.dtype is not out.dtype or not alike:
         raise TorchError(
             f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)} of "

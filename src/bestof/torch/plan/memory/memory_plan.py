@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.plan.memory.arena import Buffer, plan_offsets
+from bestof.torch.plan.memory.channel_part import ChannelPart, part_of
 from bestof.torch.plan.trace.graph import RESHAPING, VIEWING
 from bestof.torch.plan.trace.mutation import aliased_argument, root_of
 
@@ -19,9 +20,12 @@ class MemoryPlan:
 
     Every node has a slot, which refers to its value during a call. Values of operations lie in an
     arena: a buffer lives from the step that writes it to the last step that reads it, and shares
-    memory with others that do not live at the same time. Reshaped, transposed and sliced values
-    that lie where their argument does are views, bound once. All other values are PyTorch's, and
-    pass through their slots.
+    memory with others that do not live at the same time. A value that only a concatenation reads
+    is a part of the concatenation's buffer, if its step can write there (`parts`). Reshaped,
+    transposed and sliced values that lie where their argument does are views, bound once. All other
+    values are PyTorch's, and pass through their slots.
+
+    planned: the values in the arena that are no views.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -29,17 +33,26 @@ class MemoryPlan:
         self.slot = {node: position for position, node in enumerate(nodes)}
         self._last = self._lives()
         self.buffers: dict[Node, Buffer] = {}
+        self.parts: dict[Node, ChannelPart] = {}
         self.workspaces: dict[Node, tuple[tuple[int, ...], Buffer]] = {}
         for node in nodes:
             if "operation" in node.meta and node.meta["operation"].lies_in_arena:
                 self._plan(node)
+        self.planned: Collection[Node] = {**self.buffers, **self.parts}.keys()
         self.views = self._planned_views()
         buffers = [*self.buffers.values(), *(one for _, one in self.workspaces.values())]
         self.floats = plan_offsets(list({id(buffer): buffer for buffer in buffers}.values()))
-        stays = {*self.buffers, *self.views}
+        stays = {*self.planned, *self.views}
         self.passing = frozenset(
             self.slot[node] for node in nodes if node not in stays and node.op != "get_attr"
         )
+
+    def needs_step(self, node: Node) -> bool:
+        """Return whether a step computes a value: it is no view, and some of it is not written."""
+        if node.op != "call_function" or node in self.views:
+            return False
+        written = [one for one in node.all_input_nodes if one in self.parts]
+        return not written or len(written) < len(node.args)
 
     def lies_contiguous(self, node: Node) -> bool:
         """Return whether a value lies in the arena, contiguous."""
@@ -76,6 +89,11 @@ class MemoryPlan:
         shape = operation.workspace(node)
         if shape is not None:
             self.workspaces[node] = shape, Buffer(torch.Size(shape).numel(), here, here)
+        part = part_of(node)
+        if part is not None:
+            self.parts[node] = part
+            return
+        here = min([here, *(self.slot[one] for one in operation.parts(node) if one in self.parts)])
         reused = self._residual_to_overwrite(node) or self._first_to_overwrite(node)
         if reused is not None and reused.floats == floats:
             reused.last = last

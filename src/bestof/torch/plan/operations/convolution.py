@@ -15,6 +15,7 @@ from bestof.torch.plan.algorithms.algorithm import PlacedLayer, Planes
 from bestof.torch.plan.layers.activations import activation_of
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import problem_of
+from bestof.torch.plan.memory.channel_part import part_of
 from bestof.torch.plan.operations.channels import filler
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.fused_layer import FusedLayer
@@ -98,11 +99,22 @@ class Convolution(FusedLayer):
     def workspace(self, node: Node) -> tuple[int, ...] | None:
         """Return the shape of what some algorithms need.
 
-        It is that of the results before pooling, or of the input in channels last.
+        It is that of the results before pooling, or before they are copied into a part; or of the
+        input in channels last.
         """
         if self.reads_planes(node):
             return shape_of(node.args[0])
-        return tuple(self._product_shape(node)) if self.layer.pooled else None
+        waits = self.layer.pooled or part_of(node) is not None
+        return tuple(self._product_shape(node)) if waits else None
+
+    def writes_part(self, node: Node) -> bool:
+        """Return whether the result may be a part.
+
+        It may not if it is pooled, if a value is added, or if the input is one of a network, whose
+        copy in channels last takes the workspace.
+        """
+        plain = not self.layer.pooled and len(node.args) == 1
+        return plain and not self.reads_planes(node)
 
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: a placed layer."""

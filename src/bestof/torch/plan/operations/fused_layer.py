@@ -13,6 +13,7 @@ from bestof.torch.plan.layers.activations import activation_of, recognise_activa
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import problem_of
+from bestof.torch.plan.memory.channel_part import part_of
 from bestof.torch.plan.operations.checks import expect, expect_pair, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.operations.rewriter import Rewriter
@@ -29,8 +30,9 @@ class FusedLayer(Operation):
     def choice(self, node: Node, accuracy: Accuracy) -> LayerChoice:
         """Return the choice of the algorithm."""
         residual = len(node.args) > 1 and not self.layer.gated
-        shape, planes = self._input_shape(node), self.reads_planes(node)
-        problem = problem_of(self.layer, accuracy, shape, residual, planes)
+        shape, planes, part = self._input_shape(node), self.reads_planes(node), part_of(node)
+        pitch = 0 if part is None else shape_of(part.whole)[1]
+        problem = problem_of(self.layer, accuracy, shape, residual, planes, pitch)
         return LayerChoice(problem, self.layer.weights)
 
     def _input_shape(self, node: Node) -> tuple[int, ...]:

@@ -77,6 +77,19 @@ class JoinedChannels(Operation):
         """Return the values that are concatenated."""
         return node.args[:-1] if self.added else node.args
 
+    def parts(self, node: Node) -> Mapping[Node, int]:
+        """Return the arguments of a concatenation, and their first channels.
+
+        If an argument repeats, none lies in the result.
+        """
+        first, behind = dict[Node, int](), 0
+        for one in node.args:
+            assert isinstance(one, Node)
+            first[one], behind = behind, behind + shape_of(one)[1]
+        plain = (self.groups, self.start, self.weights) == (1, 0, None)
+        whole = plain and not self.added and behind == shape_of(node)[1]
+        return first if whole and len(first) == len(node.args) else {}
+
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: the kernel is given addresses, which stay where they are."""
         n, count, height, width = shape_of(node)
@@ -92,6 +105,7 @@ class JoinedChannels(Operation):
             shift=shift,
             activation=(self.activation, self.slope),
             dtype=str(val(node).dtype).removeprefix("torch."),
+            held=[place for place, one in enumerate(pieces) if placed.is_part(one)],
         )
         sources = [placed.tensor(one).data_ptr() for one in pieces]
         residual = placed.tensor(node.args[-1]).data_ptr() if self.added else 0

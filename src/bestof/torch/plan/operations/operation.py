@@ -58,6 +58,14 @@ class Operation(ABC):
         """Return the functions that replace nodes, by the operator that each function looks for."""
         return {}
 
+    def writes_part(self, node: Node) -> bool:  # noqa: ARG002  # few can
+        """Return whether the result may lie in a part of the channels of wider pixels."""
+        return False
+
+    def parts(self, node: Node) -> Mapping[Node, int]:  # noqa: ARG002  # for concatenations
+        """Return the arguments that may lie where the result has them, and their first channels."""
+        return {}
+
     def absorb(self, rewriter: Rewriter, node: Node) -> None:  # noqa: B027  # most absorb nothing
         """Take following nodes into this one, if the operation can compute them as well."""
 

@@ -47,6 +47,9 @@ class Pooling(Operation):
             aten.mean.dim: _recognise_mean,
         }
 
+    def writes_part(self, node: Node) -> bool:  # noqa: ARG002  # any
+        return True
+
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         x = placed.tensor(node.args[0])
         return placed.step(str(self.window), pooling_runner(self.window, x, placed.out))

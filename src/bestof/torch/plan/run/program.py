@@ -184,7 +184,7 @@ class Program:
     @property
     def planned(self) -> Collection[Node]:
         """The values that lie in the arena."""
-        return self._memory.buffers.keys()
+        return self._memory.planned
 
     @property
     def floats(self) -> int:
@@ -256,15 +256,15 @@ class Program:
             rows = operation is not None and operation.yields_rows
             value: Tensor = node.meta["val"]
             slots[memory.slot[node]] = arena.view(buffer, value.shape, rows, value.dtype)
+        for node, (whole, start) in memory.parts.items():
+            place = slots[memory.slot[whole]]
+            slots[memory.slot[node]] = place[:, start : start + node.meta["val"].shape[1]]
         for node, given in memory.views.items():
             slots[memory.slot[node]] = view_of(node, slots[memory.slot[given]])
         for node in self.nodes:
             if node.op == "get_attr":
                 slots[memory.slot[node]] = self.attribute(node)
-        computed = [
-            node for node in self.nodes if node.op == "call_function" and node not in memory.views
-        ]
-        steps = [self._step(node, slots, arena) for node in computed]
+        steps = [self._step(node, slots, arena) for node in self.nodes if memory.needs_step(node)]
         shared = self._shared(slots, steps)
         binding = Binding(
             arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from bestof.kernels import ChannelPlan
 from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
@@ -187,10 +188,10 @@ class ConvolutionStep(ComparedStep):
         """The selector of all such steps."""
         return selector()
 
-    def _guarded(self, run: Runner, pools: bool) -> Runner:
+    def _guarded(self, run: Runner, is_final: bool) -> Runner:
         """Return a function that lets PyTorch compute a call if an element of it stands out.
 
-        pools: whether `run` pools what it computes.
+        is_final: whether nothing pools or copies what `run` writes.
         """
         by_pytorch: list[Runner] = []
 
@@ -199,7 +200,7 @@ class ConvolutionStep(ComparedStep):
                 return
             if not by_pytorch:
                 # The input lies in channels last here.
-                other = self._bind(PYTORCH.name) if pools else PYTORCH.bind(self.placed)
+                other = self._bind(PYTORCH.name) if is_final else PYTORCH.bind(self.placed)
                 by_pytorch.append(other.run)
             by_pytorch[0]()
 
@@ -211,12 +212,15 @@ class ConvolutionStep(ComparedStep):
         if placed.planes is not None and not row.reads_planes(placed.problem):
             bound = Bound(_after(placed.planes.turn, bound.run), bound.packed)
         if row.reach != "own":
-            bound = Bound(self._guarded(bound.run, row.pools(placed.problem)), bound.packed)
+            is_final = row.pools(placed.problem) or row.pitches(placed.problem)
+            bound = Bound(self._guarded(bound.run, is_final), bound.packed)
         second: Runner
         if placed.layer.pooled and not row.pools(placed.problem):
             second = pooling_runner(MAX_2X2, placed.unpooled, placed.out)
         elif placed.gate is not None and not row.gates(placed.problem):
             second = partial(torch.mul, placed.out, placed.gate, out=placed.out)
+        elif placed.problem.pitch and not row.pitches(placed.problem):
+            second = _copy_into_part(placed)
         else:
             return bound
         first = bound.run
@@ -262,6 +266,18 @@ def _after(first: Runner, second: Runner) -> Runner:
         return second()
 
     return run
+
+
+def _copy_into_part(placed: PlacedLayer) -> Runner:
+    """Return a function that copies results into their part of wider pixels."""
+    n, channels, height, width = placed.out.shape
+    plan = ChannelPlan(
+        n * height * width,
+        [channels],
+        pitch=placed.problem.pitch,
+        dtype=str(placed.out.dtype).removeprefix("torch."),
+    )
+    return plan.bind([placed.unpooled.data_ptr()], placed.out.data_ptr())
 
 
 def _by(row: Algorithm) -> Callable[[Any], None]:

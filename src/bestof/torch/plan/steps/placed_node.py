@@ -71,6 +71,10 @@ class PlacedNode:
         """Return whether a value lies in the arena, contiguous."""
         return self._memory.lies_contiguous(node)
 
+    def is_part(self, node: Any) -> bool:
+        """Return whether a value lies where a concatenation has it."""
+        return node in self._memory.parts
+
     def slot_of(self, node: Any) -> int:
         """Return the slot of a value."""
         return self._memory.slot[node]
@@ -94,7 +98,7 @@ class PlacedNode:
         """Return the step of this node."""
         node = self._node
         name = node.meta.get("name", node.name)
-        return Step(name, kind, self.slot, node in self._memory.buffers, run, chosen)
+        return Step(name, kind, self.slot, node in self._memory.planned, run, chosen)
 
     def arguments(self) -> tuple[list[Callable[[], Any]], dict[str, Callable[[], Any]]]:
         """Return functions that look up the positional and the named arguments of the operator."""
