@@ -125,7 +125,12 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def _answers(found: ctypes.CDLL) -> bool:
-    """Return whether glibc's malloc is the one that is found first: another may be preloaded."""
+    """Return whether glibc's malloc is the one that is found first: another may be preloaded.
+
+    Not by `malloc` itself: an executable at a fixed address, as Debian's Python, has an entry of
+    its own under this name.
+    """
     own = ctypes.CDLL("libc.so.6")
-    first, glibcs = (ctypes.cast(one.malloc, ctypes.c_void_p).value for one in (found, own))
+    functions = (one.malloc_usable_size for one in (found, own))
+    first, glibcs = (ctypes.cast(one, ctypes.c_void_p).value for one in functions)
     return first == glibcs

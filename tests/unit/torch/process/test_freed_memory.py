@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import torch
 import bestof.torch as integration
 from bestof.torch.dispatch.overrides import convolution_override
 from bestof.torch.ops.comparison import Finding
+from bestof.torch.process import freed_memory
 from bestof.torch.process.freed_memory import (
     LARGE_BYTES,
     hand_back_freed,
@@ -58,7 +61,7 @@ class Library:
 
 
 class Glibc(Library):
-    malloc = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
+    malloc_usable_size = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
 
     def gnu_get_libc_version(self) -> bytes:
         return b"2.36"
@@ -164,7 +167,7 @@ def test_glibc_hears_nothing_where_another_malloc_is_preloaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Preloaded(Glibc):
-        malloc = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
+        malloc_usable_size = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)
 
     found, glibc = Preloaded(), Glibc()
     use(monkeypatch, found)
@@ -173,6 +176,17 @@ def test_glibc_hears_nothing_where_another_malloc_is_preloaded(
     assert not integration.summary().keeps_freed
     integration.disable()
     assert found.heard == glibc.heard == []
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the system has no Python")
+def test_glibc_is_found_by_the_pythons_of_systems() -> None:
+    """Debian's lies at a fixed address, and has an entry of its own by the name of malloc."""
+    asks = f"import runpy; print(runpy.run_path({freed_memory.__file__!r})['_glibc']() is not None)"
+    own, systems = (
+        subprocess.run([python, "-c", asks], capture_output=True, text=True, check=True).stdout
+        for python in (sys.executable, "/usr/bin/python3")
+    )
+    assert own == systems
 
 
 def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
