@@ -274,7 +274,7 @@ def _site(plan: bt.OptimizedModel) -> PlacedLayer:
     return step.convolution.placed
 
 
-@pytest.mark.parametrize("operand", ["x", "out", "unpooled", "residual", "layer"])
+@pytest.mark.parametrize("operand", ["x", "out", "aside", "residual", "layer"])
 def test_a_layer_checks_its_operands_when_it_is_bound(operand: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU()).eval()
     placed = _site(bt.optimize(model, torch.randn(2, 3, 9, 9), tune=False))

@@ -17,10 +17,19 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.torch.plan.algorithms.table import table
+from bestof.torch.plan.memory.memory_plan import MemoryPlan
+from bestof.torch.plan.operations.joined_channels import JoinedChannels
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
 
 Join = Callable[[Any, Tensor], Tensor]
+GIVES_UP = MemoryPlan._give_up_parts
+
+
+@pytest.fixture(autouse=True)
+def all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small graphs keep parts that would take memory for too long."""
+    monkeypatch.setattr(MemoryPlan, "_give_up_parts", lambda _: None)
 
 
 class Joined(nn.Module):
@@ -268,3 +277,35 @@ def test_random_concatenations(seed: int) -> None:
         warnings.simplefilter("error")
         plan = bt.optimize(model, x, tune=draw.random() < 0.3)
     assert is_close(plan, model, x)
+
+
+class Early(nn.Module):
+    """A mask that is computed early, and concatenated behind large values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.mask = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 8, 1)
+        self.up, self.mid, self.down = (
+            nn.Conv2d(8, 64, 1),
+            nn.Conv2d(64, 64, 1),
+            nn.Conv2d(64, 8, 1),
+        )
+        self.late, self.last = nn.Conv2d(8, 56, 1), nn.Conv2d(64, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        mask = self.mask(x)
+        y = self.down(self.mid(self.up(x).relu()).relu())
+        found: Tensor = self.last(torch.cat([mask, self.late(y)], 1))
+        return found
+
+
+def test_parts_take_no_more_memory_than_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Early().eval(), torch.randn(1, 3, 32, 32)
+    larger = program_of(bt.optimize(model, x, tune=False), x).floats
+    monkeypatch.setattr(MemoryPlan, "_give_up_parts", GIVES_UP)
+    plan = bt.optimize(model, x, tune=False)
+    assert is_close(plan, model, x)
+    taken = program_of(plan, x).floats
+    monkeypatch.setattr(JoinedChannels, "parts", lambda _one, _node: {})
+    assert taken <= program_of(bt.optimize(model, x, tune=False), x).floats < larger

@@ -114,7 +114,7 @@ def test_the_pooled_result_lies_apart_from_what_the_step_reads() -> None:
         if s.convolution is not None and s.convolution.problem.pooled
     )
     begin, end = one.placed.out.data_ptr(), one.placed.out.data_ptr() + one.placed.out.nbytes
-    for other in (one.placed.x, one.placed.unpooled):
+    for other in (one.placed.x, one.placed.aside):
         assert end <= other.data_ptr() or other.data_ptr() + other.nbytes <= begin
     torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
 

@@ -35,10 +35,10 @@ class PlacedLayer:
     """A layer at its place in memory, which stays where it is between calls.
 
     x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
-    There x may also be a function that finds the input at each call. unpooled: where the results
-    before pooling may lie, or those that are copied into a part of wider pixels; else the same as
-    `out`. gate: of a gated layer, apart from `out`. planes: the input of a convolution that is
-    copied to x for algorithms that do not read planes.
+    There x may also be a function that finds the input at each call. aside: where results may lie
+    before they are pooled, or copied into a part of wider pixels; else the same as `out`. gate: of
+    a gated layer, apart from `out`. planes: the input of a convolution that is copied to x for
+    algorithms that do not read planes.
     """
 
     layer: Layer
@@ -46,7 +46,7 @@ class PlacedLayer:
     x: Tensor | Callable[[], Tensor]
     out: Tensor
     residual: Tensor | None
-    unpooled: Tensor
+    aside: Tensor
     gate: Tensor | None = None
     planes: Planes | None = None
 
@@ -80,7 +80,7 @@ class PlacedLayer:
             and (layer.gated or self.gate is None)
             and (not isinstance(self.x, Tensor) or self._takes(self.x, given))
             and self._takes(self.out, pooled, self.problem.pitch)
-            and self._takes(self.unpooled, made)
+            and self._takes(self.aside, made)
             and all(one is None or self._takes(one, made) for one in (self.residual, self.gate))
         )
         if not right:
@@ -146,7 +146,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def bind(self, placed: PlacedLayer) -> Bound:
-        """Pack the weights; bind to memory, without a pooling, part or gate that the row omits."""
+        """Pack the weights, and bind to memory.
+
+        The caller adds the pooling, the gate, or the copy into a part that the algorithm omits.
+        """
 
     @abstractmethod
     def error(self, problem: FusedProblem) -> float:
@@ -167,7 +170,7 @@ class Algorithm(ABC):
     def writes_to(self, placed: PlacedLayer) -> Tensor:
         """Return the memory that the bound algorithm writes to."""
         own = self.pools(placed.problem) or self.pitches(placed.problem)
-        return placed.out if own else placed.unpooled
+        return placed.out if own else placed.aside
 
     def gates(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
         """Return whether the algorithm multiplies by the gate, if the problem is gated."""

@@ -39,7 +39,7 @@ class OneDnn(Algorithm):
 
     def bind(self, placed: PlacedLayer) -> Bound:
         """Reorder the weights, and bind the operator to memory."""
-        layer, x, out, residual = placed.layer, placed.images, placed.unpooled, placed.residual
+        layer, x, out, residual = placed.layer, placed.images, placed.aside, placed.residual
         packed = _reordered(placed)
         weight, bias, geometry = packed.layout, layer.weights.bias, _geometry(placed)
         compute = torch.ops.mkldnn._convolution_pointwise

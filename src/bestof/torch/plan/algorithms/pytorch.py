@@ -35,7 +35,7 @@ class PyTorch(Algorithm):
         if placed.layer.linear:
             packed = placed.layer.weights.folded_kept()
             return Bound(_linear(placed, packed.layout), packed)
-        layer, x, out, residual = placed.layer, placed.images, placed.unpooled, placed.residual
+        layer, x, out, residual = placed.layer, placed.images, placed.aside, placed.residual
         weight = layer.weights.folded()
         if onednn.serves(placed.problem.convolution, "forward"):
             return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))

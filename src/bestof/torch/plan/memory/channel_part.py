@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch.fx import Node
@@ -13,7 +14,7 @@ class ChannelPart(NamedTuple):
     The concatenation of two branches has the channels of both side by side in each pixel. If only
     the concatenation reads a branch, the last step of the branch can write its results there, and
     nothing is copied. The graph alone decides this: every program of a graph does the same, from a
-    trace or from a file.
+    trace or from a file. `keep_apart` marks the values whose parts would take memory for too long.
 
     whole: the concatenation. start: the first channel.
     """
@@ -25,9 +26,17 @@ class ChannelPart(NamedTuple):
 def part_of(node: Node) -> ChannelPart | None:
     """Return where a node's result is written as a part; None if it has memory of its own."""
     operation = node.meta.get("operation")
-    if operation is None or len(node.users) != 1 or not operation.writes_part(node):
+    if operation is None or len(node.users) != 1 or node.meta.get("apart", False):
+        return None
+    if not operation.writes_part(node):
         return None
     (whole,) = node.users
     joining = whole.meta.get("operation")
     start = None if joining is None else joining.parts(whole).get(node)
     return None if start is None else ChannelPart(whole, start)
+
+
+def keep_apart(nodes: Iterable[Node], apart: bool) -> None:
+    """Let values have memory of their own, or lie in their concatenation again."""
+    for node in nodes:
+        node.meta["apart"] = apart

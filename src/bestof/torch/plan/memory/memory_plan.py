@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.plan.memory.arena import Buffer, plan_offsets
-from bestof.torch.plan.memory.channel_part import ChannelPart, part_of
+from bestof.torch.plan.memory.channel_part import ChannelPart, keep_apart, part_of
 from bestof.torch.plan.trace.graph import RESHAPING, VIEWING
 from bestof.torch.plan.trace.mutation import aliased_argument, root_of
 
@@ -32,23 +32,17 @@ class MemoryPlan:
         self._nodes = nodes
         self.slot = {node: position for position, node in enumerate(nodes)}
         self._last = self._lives()
-        self.buffers: dict[Node, Buffer] = {}
-        self.parts: dict[Node, ChannelPart] = {}
-        self.workspaces: dict[Node, tuple[tuple[int, ...], Buffer]] = {}
-        for node in nodes:
-            if "operation" in node.meta and node.meta["operation"].lies_in_arena:
-                self._plan(node)
+        self._place()
+        self._give_up_parts()
         self.planned: Collection[Node] = {**self.buffers, **self.parts}.keys()
         self.views = self._planned_views()
-        buffers = [*self.buffers.values(), *(one for _, one in self.workspaces.values())]
-        self.floats = plan_offsets(list({id(buffer): buffer for buffer in buffers}.values()))
         stays = {*self.planned, *self.views}
         self.passing = frozenset(
             self.slot[node] for node in nodes if node not in stays and node.op != "get_attr"
         )
 
     def needs_step(self, node: Node) -> bool:
-        """Return whether a step computes a value: it is no view, and some of it is not written."""
+        """Return whether a step computes a value: no view, and not all written by its parts."""
         if node.op != "call_function" or node in self.views:
             return False
         written = [one for one in node.all_input_nodes if one in self.parts]
@@ -81,6 +75,44 @@ class MemoryPlan:
             if parent is not None:
                 last[parent] = max(last[parent], last[node])
         return last
+
+    def _place(self) -> None:
+        self.buffers: dict[Node, Buffer] = {}
+        self.parts: dict[Node, ChannelPart] = {}
+        self.workspaces: dict[Node, tuple[tuple[int, ...], Buffer]] = {}
+        for node in self._nodes:
+            if "operation" in node.meta and node.meta["operation"].lies_in_arena:
+                self._plan(node)
+        buffers = [*self.buffers.values(), *(one for _, one in self.workspaces.values())]
+        self.floats = plan_offsets(list({id(buffer): buffer for buffer in buffers}.values()))
+
+    def _give_up_parts(self) -> None:
+        """Give up parts until the arena is no larger than without any.
+
+        A concatenation lies in memory from the first of its parts on. Those that lie there for the
+        longest times their size are given up first.
+        """
+        parts = self.parts
+        if not parts:
+            return
+        keep_apart(parts, True)
+        self._place()
+        least = self.floats
+        keep_apart(parts, False)
+        of_whole: dict[Node, list[Node]] = {}
+        for node, part in parts.items():
+            of_whole.setdefault(part.whole, []).append(node)
+        for whole in sorted(of_whole, key=lambda one: self._held(one, of_whole[one]), reverse=True):
+            self._place()
+            if self.floats <= least:
+                return
+            keep_apart(of_whole[whole], True)
+        self._place()
+
+    def _held(self, whole: Node, parts: list[Node]) -> int:
+        """Return the floats of a concatenation times the steps that it waits for its own."""
+        steps = self.slot[whole] - min(self.slot[one] for one in parts)
+        return steps * int(whole.meta["val"].numel())
 
     def _plan(self, node: Node) -> None:
         here, last, operation = self.slot[node], self._last[node], node.meta["operation"]

@@ -97,10 +97,10 @@ class Convolution(FusedLayer):
         return bool(problem.of_planes)
 
     def workspace(self, node: Node) -> tuple[int, ...] | None:
-        """Return the shape of what some algorithms need.
+        """Return the shape of memory that some algorithms need.
 
-        It is that of the results before pooling, or before they are copied into a part; or of the
-        input in channels last.
+        It is for the input in channels last, or for the results before they are pooled or copied
+        into a part.
         """
         if self.reads_planes(node):
             return shape_of(node.args[0])
@@ -119,21 +119,21 @@ class Convolution(FusedLayer):
     def bind(self, node: Node, placed: PlacedNode) -> Step:
         """Return the step: a placed layer."""
         source, *residual = node.args
-        unpooled, planes = placed.out, None
+        aside, planes = placed.out, None
         if self.reads_planes(node):
             assert placed.workspace is not None
             x = placed.workspace
             planes = _planes(placed.finder(source), x)
         else:
             x = placed.tensor(source)
-            unpooled = placed.out if placed.workspace is None else placed.workspace
+            aside = placed.out if placed.workspace is None else placed.workspace
         layer = PlacedLayer(
             self.layer,
             placed.layer_choice.problem,
             x,
             placed.out,
             placed.tensor(residual[0]) if residual else None,
-            unpooled,
+            aside,
             planes=planes,
         )
         step = ConvolutionStep(layer, placed.layer_choice)

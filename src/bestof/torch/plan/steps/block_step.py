@@ -234,7 +234,7 @@ def _made_up(step: ConvolutionStep) -> ConvolutionStep:
 
     out = torch.empty_like(placed.out)
     residual = None if placed.residual is None else normal(placed.residual)
-    own = replace(placed, x=normal(placed.images), out=out, residual=residual, unpooled=out)
+    own = replace(placed, x=normal(placed.images), out=out, residual=residual, aside=out)
     return ConvolutionStep(own, step.choice)
 
 

@@ -199,7 +199,7 @@ class ConvolutionStep(ComparedStep):
             if run() is not False:
                 return
             if not by_pytorch:
-                # The input lies in channels last here.
+                # `run` has copied an input in channels first into channels last.
                 other = self._bind(PYTORCH.name) if is_final else PYTORCH.bind(self.placed)
                 by_pytorch.append(other.run)
             by_pytorch[0]()
@@ -212,24 +212,19 @@ class ConvolutionStep(ComparedStep):
         if placed.planes is not None and not row.reads_planes(placed.problem):
             bound = Bound(_after(placed.planes.turn, bound.run), bound.packed)
         if row.reach != "own":
+            assert placed.planes is None or not row.reads_planes(placed.problem)
             is_final = row.pools(placed.problem) or row.pitches(placed.problem)
             bound = Bound(self._guarded(bound.run, is_final), bound.packed)
         second: Runner
         if placed.layer.pooled and not row.pools(placed.problem):
-            second = pooling_runner(MAX_2X2, placed.unpooled, placed.out)
+            second = pooling_runner(MAX_2X2, placed.aside, placed.out)
         elif placed.gate is not None and not row.gates(placed.problem):
             second = partial(torch.mul, placed.out, placed.gate, out=placed.out)
         elif placed.problem.pitch and not row.pitches(placed.problem):
             second = _copy_into_part(placed)
         else:
             return bound
-        first = bound.run
-
-        def run() -> None:
-            first()
-            second()
-
-        return Bound(run, bound.packed)
+        return Bound(_after(bound.run, second), bound.packed)
 
 
 @cache
@@ -277,7 +272,7 @@ def _copy_into_part(placed: PlacedLayer) -> Runner:
         pitch=placed.problem.pitch,
         dtype=str(placed.out.dtype).removeprefix("torch."),
     )
-    return plan.bind([placed.unpooled.data_ptr()], placed.out.data_ptr())
+    return plan.bind([placed.aside.data_ptr()], placed.out.data_ptr())
 
 
 def _by(row: Algorithm) -> Callable[[Any], None]:
