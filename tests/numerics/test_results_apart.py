@@ -207,7 +207,7 @@ def test_a_pitch_that_does_not_fit_is_refused() -> None:
             kernels.ChannelPlan(3, [8], pitch=given)
     row = np.ones(8, np.float32)
     for options in ({"groups": 2}, {"scale": row, "shift": row}):
-        with pytest.raises(KernelError, match="1 group and no scale"):
+        with pytest.raises(KernelError, match="expected none for a channel shuffle or a norm"):
             kernels.ChannelPlan(3, [8], pitch=9, **options)
     with pytest.raises(KernelError, match="writes pixels apart; got winograd3_7x7_s2"):
         kernels.Conv2dPlan(x, w, stride=2, algorithm="winograd3_7x7_s2", pitch=9)
@@ -218,3 +218,14 @@ def test_a_pitch_that_does_not_fit_is_refused() -> None:
     plan = kernels.Conv2dPlan(x, w, algorithm="direct", pitch=9)
     with pytest.raises(KernelError, match="residual: expected none where pixels"):
         plan.run(1, 1, 1, 0, 1)
+
+
+def test_copies_that_cannot_be_made_are_refused() -> None:
+    for given, message in (
+        ({"pitch": 7}, "pitch: expected 8 or more"),
+        ({"pitch": 20, "groups": 2}, "pitch: expected none for a channel shuffle"),
+        ({"held": [2]}, "held: expected places below 2"),
+        ({"held": [-1]}, "held: expected places below 2"),
+    ):
+        with pytest.raises(KernelError, match=message):
+            kernels.ChannelPlan(9, [4, 4], **given)  # type: ignore[arg-type]  # of several types

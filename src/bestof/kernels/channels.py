@@ -62,10 +62,12 @@ class ChannelPlan:
         if (scale is None) != (shift is None) or (name and scale is None):
             raise KernelError("scale, shift: expected both, or neither and no activation")
         wide = pitch_of(pitch)
-        if wide and (wide < count or groups > 1 or scale is not None):
-            raise KernelError(
-                f"pitch: expected {count} or more, 1 group and no scale; got {pitch} and {groups}"
-            )
+        if wide and wide < count:
+            raise KernelError(f"pitch: expected {count} or more; got {pitch}")
+        if wide and (groups > 1 or scale is not None):
+            raise KernelError("pitch: expected none for a channel shuffle or a norm")
+        if not set(held) <= set(range(len(widths))):
+            raise KernelError(f"held: expected places below {len(widths)}; got {sorted(held)}")
         runs = [one for one in _runs(widths, groups, start, count) if one[0] not in held]
         self._sources = len(widths)
         self._plan = _native.ChannelPlan(pixels, wide or count, groups, dtype_of(None, dtype), runs)

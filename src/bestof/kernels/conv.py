@@ -310,7 +310,9 @@ class Conv2dPlan:
                     f"addresses: expected two that are not 0; got {first!r} and {out!r}"
                 )
             return _native.BoundPlan(self._plan, second, first, out, bias, residual).run
-        except TypeError:
+        except KernelError:
+            raise
+        except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             given = first, second, out, bias, residual
             raise KernelError(
                 f"addresses: expected integers from 0 on, and packed weights; got {given}"

@@ -51,6 +51,9 @@ def test_what_does_not_fit_is_refused(make: Any) -> None:
     for given in (5, x, None):
         with pytest.raises(KernelError, match="addresses: expected"):
             plan.bind(x.ctypes.data, given, out.ctypes.data)
+    for given in ("x", x, np.zeros(2)):
+        with pytest.raises(KernelError, match="addresses: expected"):
+            plan.bind(given, make()[2], out)
     with pytest.raises(KernelError, match="addresses: expected"):
         plan.bind("x", make()[2], out.ctypes.data, bias.ctypes.data)
 
