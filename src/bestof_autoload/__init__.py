@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 _OFF = ("", "0", "off")
 _ON = ("1", "on")
 _RUN = "bestof run"
-_waits: list[str] = []
+_waits: list[Callable[[], object]] = []
 _left: list[bool] = []  # not empty if something else tunes this process
 
 
@@ -32,17 +33,25 @@ def tune() -> None:
     wanted = os.environ.get("BESTOF", "").strip()
     if wanted.lower() in _OFF or _left:
         return
+    when_ready(lambda: _enable(wanted))
+
+
+def when_ready(action: Callable[[], object]) -> None:
+    """Call a function that uses `bestof.torch`: now, or at the end of its import.
+
+    A program may import `bestof.torch` first, which then imports PyTorch.
+    """
     integration = sys.modules.get("bestof.torch")
     if integration is not None and not hasattr(integration, "set_config"):
-        _waits.append(wanted)  # it imports PyTorch at present, and calls `resume` at its end
-        return
-    _enable(wanted)
+        _waits.append(action)  # it calls `resume` at its end
+    else:
+        action()
 
 
 def resume() -> None:
-    """Do what `tune` could not do while `bestof.torch` was being imported."""
+    """Do what had to wait while `bestof.torch` was being imported."""
     while _waits:
-        _enable(_waits.pop())
+        _waits.pop()()
 
 
 def tell(line: str) -> None:

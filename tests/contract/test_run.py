@@ -54,6 +54,22 @@ def test_a_store_that_is_off_is_said_to_be(tmp_path: Path) -> None:
     assert "the store is off" in run(tmp_path, "--store", "off").stderr
 
 
+TRAINING = """
+import bestof.torch  # which imports PyTorch
+import torch
+model = torch.nn.Conv2d(8, 8, 3)
+for _ in range(3):
+    model(torch.randn(1, 8, 20, 20)).sum().backward()
+"""
+
+
+def test_a_program_may_import_bestof_first(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(TRAINING)
+    told = run(tmp_path, "--store", "off").stderr
+    assert "not tuned" not in told
+    assert "Conv2d" in told
+
+
 @pytest.mark.long
 def test_a_server_that_is_away_is_not_said_to_keep_decisions(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")

@@ -13,14 +13,17 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from bestof_autoload import when_ready
+
 
 def after_import(name: str, action: Callable[[], object]) -> None:
     """Call `action` once, right after the module `name` is imported.
 
-    If the module has been imported already, call it now.
+    If the module has been imported already, call it now. If `bestof.torch` imports the module, call
+    it when `bestof.torch` is there, too.
     """
     if name in sys.modules:
-        action()
+        when_ready(action)
     else:
         sys.meta_path.insert(0, _Watcher(name, action))
 
@@ -55,7 +58,7 @@ class _Watcher(MetaPathFinder):
     def imported(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._action()
+            when_ready(self._action)
 
 
 class _WatchedLoader(Loader):
