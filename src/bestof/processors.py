@@ -8,6 +8,7 @@ quota allows two.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -97,6 +98,18 @@ def _ranks_here() -> int:
         if text.isdecimal():
             return max(1, int(text))
     return 1
+
+
+def is_child_of_multiprocessing() -> bool:
+    """Return whether `multiprocessing` has started this process, by whatever method.
+
+    A spawned child knows its parent only behind the import of the program's main module.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None:
+        return False
+    inherits = getattr(process.current_process(), "_inheriting", False)
+    return bool(inherits) or process.parent_process() is not None
 
 
 def is_first_rank_here() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from bestof.processors import is_child_of_multiprocessing
 from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
@@ -117,7 +117,7 @@ class Worker:
                 return
             # A child of multiprocessing runs no exit functions, but it waits for threads that are
             # not daemons.
-            waited_for = _is_child_of_multiprocessing()
+            waited_for = is_child_of_multiprocessing()
             self._thread = threading.Thread(
                 target=self._run, args=(self._queue, waited_for), name="bestof store"
             )
@@ -228,8 +228,3 @@ class Worker:
                     self._rest()
                 finally:
                     self._running.release()
-
-
-def _is_child_of_multiprocessing() -> bool:
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None

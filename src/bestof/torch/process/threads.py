@@ -7,12 +7,16 @@ for each other, and the system then stops all of them for the rest of each perio
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import dataclass
 
 import torch
 
-from bestof.processors import Room, is_first_rank_here, room_for_threads
+from bestof.processors import (
+    Room,
+    is_child_of_multiprocessing,
+    is_first_rank_here,
+    room_for_threads,
+)
 from bestof.selection.notice import warn
 
 
@@ -60,7 +64,7 @@ class FittedThreads:
 
 def _speaks() -> bool:
     """Return whether this process tells. Of ranks and their workers, only the first one does."""
-    return multiprocessing.parent_process() is None and is_first_rank_here()
+    return not is_child_of_multiprocessing() and is_first_rank_here()
 
 
 def _sentence(threads: int, room: Room) -> str:

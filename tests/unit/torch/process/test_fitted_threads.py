@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,3 +146,29 @@ print(torch.get_num_threads())
     if os.cpu_count() != 1:
         told = "PyTorch computes on 1 in place of 4 threads: the process may run on 1 of"
         assert told in done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_workers_of_multiprocessing_do_not_tell(method: str, tmp_path: Path) -> None:
+    """A spawned worker imports the main module, and so PyTorch, before it knows its parent."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing, torch\n"
+        "import bestof.torch\n"
+        "def work(): print(torch.get_num_threads())\n"
+        "bestof.torch.enable()\n"
+        "if __name__ == '__main__':\n"
+        f"    worker = multiprocessing.get_context({method!r}).Process(target=work)\n"
+        "    worker.start()\n"
+        "    worker.join()\n"
+    )
+    one = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        ["taskset", "-c", str(one), sys.executable, str(program)],
+        env=os.environ | {"OMP_NUM_THREADS": "2", "BESTOF_STORE": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["1"]
+    assert done.stderr.count("in place of 2 threads") == 1, done.stderr
