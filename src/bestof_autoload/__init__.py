@@ -41,9 +41,9 @@ def when_ready(action: Callable[[], object]) -> None:
 
     A program may import `bestof.torch` first, which then imports PyTorch.
     """
-    integration = sys.modules.get("bestof.torch")
-    if integration is not None and not hasattr(integration, "set_config"):
-        _waits.append(action)  # it calls `resume` at its end
+    spec = getattr(sys.modules.get("bestof.torch"), "__spec__", None)
+    if getattr(spec, "_initializing", False):  # as `import` itself asks
+        _waits.append(action)  # `bestof.torch` calls `resume` at its end
     else:
         action()
 
