@@ -194,10 +194,9 @@ class SqliteDatabase:
                     if not may_be_damaged(error) or attempt == 2:
                         raise self._unavailable(error) from error
                     self._set_aside(error)
-                except OSError as error:
-                    busy = isinstance(error, BlockingIOError)
-                    raise Unavailable(str(error), busy=busy) from error
             raise AssertionError("the second attempt returns or raises")
+        except OSError as error:  # of opening the file, or of renaming it
+            raise Unavailable(str(error), busy=isinstance(error, BlockingIOError)) from error
         finally:
             if not finished:
                 self._folder_lock.release()

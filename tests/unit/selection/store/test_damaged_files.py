@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import random
@@ -385,6 +386,24 @@ def test_a_file_that_was_restored_meanwhile_is_not_renamed(
     assert database.records(None) == ORDERED
     database.disconnect()
     assert not list(tmp_path.glob("*damaged*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
+def test_damage_is_met_again_while_another_process_has_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"overwritten" * 999)
+    database = SqliteDatabase(path)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        with pytest.raises(Unavailable, match="another process opens the store") as refused:
+            database.write(RECORDS[:1])
+        assert refused.value.busy
+    finally:
+        os.close(folder)
+    database.write(RECORDS[:1])
+    assert database.records(None) == RECORDS[:1]
+    database.disconnect()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
