@@ -58,10 +58,7 @@ struct Plan final : Runnable {
   }
 
   void check_pitch() const {
-    if (pitch < problem.out_channels) {
-      refuse("pitch: expected " + std::to_string(problem.out_channels) + " or more; got " +
-             std::to_string(pitch));
-    }
+    expect_pitch(pitch, problem.out_channels);
     if (!row->pitches || direction != Direction::kForward)
       refuse("pitch: expected an algorithm that writes pixels apart; got " + algorithm);
     if (pooled) refuse("pitch: expected none where results are pooled");
@@ -102,24 +99,6 @@ struct Plan final : Runnable {
     if (pitch && residual) refuse("residual: expected none where pixels of results lie apart");
   }
 
-  // Returns false, and writes nothing, if the plan refuses the operands.
-  bool run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias,
-           std::size_t residual) const {
-    check_residual(residual);
-    if (looks && refuses(first, second)) return false;
-    const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const void*>(residual),
-                               activation,
-                               slope,
-                               pooled,
-                               pitch};
-    execute(*pass, direction, problem,
-            {reinterpret_cast<const void*>(first), reinterpret_cast<const void*>(second),
-             reinterpret_cast<void*>(out), epilogue, nullptr, omp_get_max_threads()},
-            pass->pack != nullptr);
-    return true;
-  }
-
   void check_packed(const PackedWeights& w, std::size_t residual) const {
     check_residual(residual);
     if (direction != Direction::kForward)
@@ -131,26 +110,35 @@ struct Plan final : Runnable {
     }
   }
 
-  bool run_checked(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
-                   std::size_t residual) const {
+  // `second` is packed already, or `pack` tells to pack it. Returns false, and writes nothing, if
+  // the plan refuses the operands.
+  bool run_checked(std::size_t first, const void* second, std::size_t out, std::size_t bias,
+                   std::size_t residual, bool pack) const {
+    if (looks && refuses(first, reinterpret_cast<std::size_t>(second))) return false;
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
                                reinterpret_cast<const void*>(residual),
                                activation,
                                slope,
                                pooled,
                                pitch};
-    if (looks && refuses(first, 0)) return false;
     execute(*pass, direction, problem,
-            {reinterpret_cast<const void*>(first), w.memory.get(), reinterpret_cast<void*>(out),
-             epilogue, nullptr, omp_get_max_threads()},
-            false);
+            {reinterpret_cast<const void*>(first), second, reinterpret_cast<void*>(out), epilogue,
+             nullptr, omp_get_max_threads()},
+            pack);
     return true;
+  }
+
+  bool run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias,
+           std::size_t residual) const {
+    check_residual(residual);
+    return run_checked(first, reinterpret_cast<const void*>(second), out, bias, residual,
+                       pass->pack != nullptr);
   }
 
   bool run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                   std::size_t residual) const {
     check_packed(w, residual);
-    return run_checked(first, w, out, bias, residual);
+    return run_checked(first, w.memory.get(), out, bias, residual, false);
   }
 
   bool run_on(const void* const* operands, void* const* results,
@@ -181,7 +169,7 @@ struct BoundPlan {
     plan.check_packed(w, residual);
   }
 
-  bool run() const { return plan.run_checked(first, w, out, bias, residual); }
+  bool run() const { return plan.run_checked(first, w.memory.get(), out, bias, residual, false); }
 };
 
 bool run(const void* plan, const void* const* operands, void* const* results, const void* packed) {

@@ -125,10 +125,7 @@ void bind_pool(nb::module_& m) {
            [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers,
               bool maximum, bool count_padding, const std::string& dtype, long pitch) {
              PoolProblem p = make_problem(x, numbers, maximum, count_padding, element_of(dtype));
-             if (pitch && pitch < p.channels) {
-               refuse("pitch: expected " + std::to_string(p.channels) + " or more; got " +
-                      std::to_string(pitch));
-             }
+             if (pitch) expect_pitch(pitch, p.channels);
              p.pitch = pitch;
              new (self) PoolPlan{p};
            })

@@ -148,6 +148,11 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const
   return p;
 }
 
+void expect_pitch(long pitch, long channels) {
+  if (pitch >= channels) return;
+  refuse("pitch: expected " + std::to_string(channels) + " or more; got " + std::to_string(pitch));
+}
+
 Shape x_shape(const Problem& p) {
   if (p.planes) return {p.batch, p.in_channels, p.in_height, p.in_width};
   return {p.batch, p.in_height, p.in_width, p.in_channels};

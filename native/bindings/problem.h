@@ -26,6 +26,9 @@ std::vector<std::tuple<std::string, std::string, std::string>> names_of(const Dt
 Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype,
                      bool planes = false);
 
+// Refuses pixels of results that lie closer than their channels.
+void expect_pitch(long pitch, long channels);
+
 Shape x_shape(const Problem& p);
 Shape w_shape(const Problem& p);
 Shape y_shape(const Problem& p);

@@ -130,7 +130,7 @@ struct PoolRow {
   Element* to;          // the first result of the row
   long oy, begin, end;  // the row in its image; channels
 
-  Element* result(long ox) const { return to + ox * (p.pitch ? p.pitch : p.channels); }
+  Element* result(long ox) const { return to + ox * pixel_pitch(p); }
 
   template <bool kMaximum>
   void exactly() const {
@@ -180,7 +180,7 @@ void pool(const PoolProblem& p, const Element* x, Element* y, int threads) {
     const PoolRow<Element> one = {
         p,
         x + row / p.out_height * p.in_height * p.in_width * p.channels,
-        y + row * p.out_width * (p.pitch ? p.pitch : p.channels),
+        y + row * p.out_width * pixel_pitch(p),
         row % p.out_height,
         part_begin(blocks, parts, part) * kTogether,
         smaller(part_begin(blocks, parts, part + 1) * kTogether, p.channels)};

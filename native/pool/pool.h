@@ -17,6 +17,10 @@ struct PoolProblem {
   long pitch = 0;
 };
 
+inline long pixel_pitch(const PoolProblem& p) {
+  return p.pitch ? p.pitch : p.channels;
+}
+
 using PoolForward = void(const PoolProblem& p, const void* x, void* y, int threads);
 // x is read only if `maximum` is set.
 using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result,

@@ -14,7 +14,7 @@ class ChannelPart(NamedTuple):
     The concatenation of two branches has the channels of both side by side in each pixel. If only
     the concatenation reads a branch, the last step of the branch can write its results there, and
     nothing is copied. The graph alone decides this: every program of a graph does the same, from a
-    trace or from a file. `keep_apart` marks the values whose parts would take memory for too long.
+    trace or from a file. `set_apart` marks the values whose parts would take memory for too long.
 
     whole: the concatenation. start: the first channel.
     """
@@ -36,7 +36,7 @@ def part_of(node: Node) -> ChannelPart | None:
     return None if start is None else ChannelPart(whole, start)
 
 
-def keep_apart(nodes: Iterable[Node], apart: bool) -> None:
-    """Let values have memory of their own, or lie in their concatenation again."""
+def set_apart(nodes: Iterable[Node], apart: bool) -> None:
+    """Note whether values have memory of their own, though they could lie in a concatenation."""
     for node in nodes:
         node.meta["apart"] = apart

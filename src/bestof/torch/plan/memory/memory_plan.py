@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.plan.memory.arena import Buffer, plan_offsets
-from bestof.torch.plan.memory.channel_part import ChannelPart, keep_apart, part_of
+from bestof.torch.plan.memory.channel_part import ChannelPart, part_of, set_apart
 from bestof.torch.plan.trace.graph import RESHAPING, VIEWING
 from bestof.torch.plan.trace.mutation import aliased_argument, root_of
 
@@ -95,10 +95,10 @@ class MemoryPlan:
         parts = self.parts
         if not parts:
             return
-        keep_apart(parts, True)
+        set_apart(parts, True)
         self._place()
         least = self.floats
-        keep_apart(parts, False)
+        set_apart(parts, False)
         of_whole: dict[Node, list[Node]] = {}
         for node, part in parts.items():
             of_whole.setdefault(part.whole, []).append(node)
@@ -106,7 +106,7 @@ class MemoryPlan:
             self._place()
             if self.floats <= least:
                 return
-            keep_apart(of_whole[whole], True)
+            set_apart(of_whole[whole], True)
         self._place()
 
     def _held(self, whole: Node, parts: list[Node]) -> int:
