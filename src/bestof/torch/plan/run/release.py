@@ -13,7 +13,9 @@ from bestof.torch.plan.steps.chosen_step import ChosenStep
 def release(programs: Sequence[Program]) -> None:
     """Free each weight that all steps of a plan read in other layouts.
 
-    Raise TorchError, before anything is changed, if an algorithm is not chosen yet.
+    A choice that is raced again keeps its first decision: beside busy neighbours, the race may wait
+    for as long as they are busy. Raise TorchError, before anything is changed, if an algorithm was
+    never chosen.
     """
     steps = [step for program in programs for step in _settled_steps(program)]
     users: dict[int, tuple[FrozenWeights, list[tuple[Packed, ...]]]] = {}
@@ -33,6 +35,8 @@ def release(programs: Sequence[Program]) -> None:
 def _settled_steps(program: Program) -> list[ChosenStep]:
     binding = program.borrow()
     try:
+        for one in binding.chosen:
+            one.choice.close()
         binding.refresh()
         if not binding.settled:
             raise TorchError(

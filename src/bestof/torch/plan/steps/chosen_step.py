@@ -26,6 +26,7 @@ class Choice:
     def __init__(self, problem: Any) -> None:
         self.problem = problem
         self._algorithm: str | None = None
+        self._reopened: str | None = None  # what was chosen before
         self.is_ordered = False
 
     @property
@@ -50,8 +51,14 @@ class Choice:
     def reopen(self) -> bool:
         """Open the choice again, unless it was ordered; return whether it is open."""
         if not self.is_ordered:
+            self._reopened = self._algorithm or self._reopened
             self._algorithm = None
         return self.algorithm is None
+
+    def close(self) -> None:
+        """Take back what was chosen before the choice was opened again, if it still is open."""
+        if self._algorithm is None:
+            self._algorithm = self._reopened
 
     def take(self, decision: str) -> None:
         """Take the selector's decision, which holds for the number of threads in use now."""
