@@ -175,6 +175,7 @@ def _jobs(
             device=options.device,
             dtype=dtype,
             beside=beside,
+            plans=options.plans,
         )
         for train in modes or (options.train,)
         for name in names

@@ -91,6 +91,13 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="busy processes while peers are timed (default: %(default)s)",
     )
+    add(
+        "--plans",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes of each peer of bestof, whose choices differ (default: %(default)s)",
+    )
     add("--size", metavar="N or RxC", help="rows and columns of the images (default: the model's)")
     add("--narrow", action="store_true", help="the small form of the models, as tests run them")
 

@@ -83,6 +83,14 @@ def test_beside_busy_processes(asked: list[Any], capsys: Any) -> None:
     assert "1 thread, beside 3 busy processes: ratios" in capsys.readouterr().out
 
 
+def test_several_processes_of_a_plan(asked: list[Any], capsys: Any) -> None:
+    assert main(["bench", "model", "vgg16", "--threads", "1", "--plans", "3"]) == 0
+    assert [job.plans for job, *_ in asked] == [3]
+    assert "1 thread, 3 processes: ratios" in capsys.readouterr().out
+    assert main(["bench", "model", "vgg16", "--plans", "0"]) == 2
+    assert "plans: expected at least 1; got 0" in capsys.readouterr().err
+
+
 def test_every_model_batch_and_number_of_threads(asked: list[Any], capsys: Any) -> None:
     arguments = [
         "vgg16",

@@ -16,7 +16,8 @@ class Job:
 
     `size`: rows and columns of the images, None for the model's own. `narrow`: the model's small
     form. `device`: cpu or cuda. `dtype`: of the weights and the images; only inference runs in
-    bfloat16. `beside`: the number of busy processes while it is timed. Raises InvalidArgument for
+    bfloat16. `beside`: the number of busy processes while it is timed. `plans`: how many processes
+    of each peer of bestof take turns, each with choices of its own. Raises InvalidArgument for
     numbers that are too small, and for other types.
     """
 
@@ -30,9 +31,11 @@ class Job:
     device: str = "cpu"
     dtype: str = "float32"
     beside: int = 0
+    plans: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("batch", self.batch), ("threads", self.threads)):
+        counts = (("batch", self.batch), ("threads", self.threads), ("plans", self.plans))
+        for name, value in counts:
             if value < 1:
                 raise InvalidArgument(f"{name}: expected at least 1; got {value}")
         if self.beside < 0:
@@ -64,4 +67,5 @@ class Job:
         mode += "" if self.dtype == "float32" else f" in {self.dtype}"
         busy = "1 busy process" if self.beside == 1 else f"{self.beside} busy processes"
         where += f", beside {busy}" if self.beside else ""
+        where += f", {self.plans} processes" if self.plans > 1 else ""
         return f"{self.model}{size} {mode}, batch {self.batch}, {threads}{where}"

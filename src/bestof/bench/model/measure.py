@@ -106,11 +106,13 @@ def measure_model(
     """Measure one job by these peers.
 
     PyTorch eager always runs, because all results are compared with its. A peer that is missing,
-    fails or is wrong has a reason instead of a time. With `layers`, the measurements of the first
+    fails or is wrong has a reason instead of a time. Peers of bestof have a row for each of the
+    job's `plans`. With `layers`, the measurements of the first
     peer of bestof for each convolution are kept too.
     """
     peers = [peer for peer in peers if peer.runs(job)]
-    runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + peers]
+    every = [peer for peer in peers for _ in range(job.plans if peer.ours else 1)]
+    runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + every]
     steps = len(runners) * 2 + effort.rounds
     with ExitStack() as stack, TemporaryDirectory() as folder:
         reference = Path(folder, "reference.npy")
@@ -121,6 +123,7 @@ def measure_model(
             for number, runner in enumerate(runners):
                 progress(f"{runner.peer.label}: settles", len(runners) + number, steps)
                 _settle(runner, effort)
+            peak, bound = _bound(runners, effort) if _has_bound(job) else (None, None)
             with busy(job.beside):
                 _time_in_turn(runners, effort, progress)
         for runner in runners:
@@ -136,6 +139,8 @@ def measure_model(
         tuple(_time(one, best) for one in wanted),
         found,
         machine(),
+        peak,
+        bound,
     )
 
 
@@ -176,6 +181,20 @@ def _settle(runner: _Runner, effort: Effort) -> None:
         runner.first += answer["seconds"]
         if runner.peer.ours:
             runner.facts["settled"] = answer["settled"]
+
+
+def _has_bound(job: Job) -> bool:
+    """Return whether the peak that is measured is that of the job."""
+    return not job.train and job.device == "cpu" and job.dtype == "float32" and job.plans == 1
+
+
+def _bound(runners: Sequence[_Runner], effort: Effort) -> tuple[float | None, float | None]:
+    """Return the measured peak, and the seconds that the direct algorithms need at it."""
+    eager = next(runner for runner in runners if runner.peer is REFERENCE)
+    before = eager.reason
+    answer = eager.ask("bound", effort.patience)
+    eager.reason = before  # a model whose work cannot be counted is measured all the same
+    return (None, None) if answer is None else (answer["peak"], answer["seconds"])
 
 
 def _time_in_turn(runners: Sequence[_Runner], effort: Effort, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from bestof.bench.model.device import waited_for
 from bestof.bench.model.error import relative_error
@@ -22,6 +23,7 @@ from bestof.bench.model.models import find_model
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.peers.table import find_peers
 from bestof.bench.model.step import training_step
+from bestof.profile.peak import measure_peak
 from bestof.selection import report_all
 from bestof.worker.serve import serve
 
@@ -89,6 +91,13 @@ class PeerWorker:
         with torch.no_grad():
             np.save(file, _array(model(images)))
         return {}
+
+    def bound(self) -> dict[str, Any]:
+        """Return the peak of the threads in float32, and the seconds of the model's work at it."""
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self._model(self._images)
+        peak = measure_peak().flops
+        return {"peak": peak, "seconds": counter.get_total_flops() / peak}
 
     def again(self, file: str) -> dict[str, Any]:
         """Write the result of one more call of inference, once settled, to a .npy file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bestof.bench.model.job import Job
 from bestof.bench.model.result import ModelTimes, PeerTime
@@ -14,7 +14,11 @@ THREADS = 2
 PRICE_STEPS = 240
 PRICE = 0.03
 # Memory of the process at the peak of a call, over that of PyTorch eager.
-MEMORY = 1.0
+MEMORY = 1.1
+# The slowest over the fastest of so many processes, each of which makes a plan of its own.
+PLANS, APART = 10, 1.05
+# A plan of two threads beside one busy process, over the same plan on one idle thread.
+IDLE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,14 @@ _SMALL = {
 }
 
 
+# The share of the time that the direct algorithms need at the peak of the processor.
+_SHARES = {"vgg16": 0.85, "resnet34": 0.85, "resnet50": 0.85, **dict.fromkeys(_SMALL, 0.6)}
+_STEADY = tuple(
+    Job(model, 1, THREADS, plans=PLANS)
+    for model in ("mobilenet_v2", "mobilenet_v3", "efficientnet_b0", "resnext50")
+)
+
+
 def _small() -> Iterator[Promise]:
     """Yield the promises for networks of small layers: quiet, and beside busy processes."""
     for model, ratio in _SMALL.items():
@@ -98,7 +110,8 @@ PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
 
 def promised_jobs() -> tuple[Job, ...]:
     """Return every job that `--reach` measures, once."""
-    return tuple(dict.fromkeys(promise.job for promise in PROMISES))
+    idle = [Job(model, 1, 1) for model in _SMALL]
+    return tuple(dict.fromkeys((*(promise.job for promise in PROMISES), *idle, *_STEADY)))
 
 
 def promised_peers(job: Job) -> tuple[str, ...]:
@@ -109,13 +122,16 @@ def promised_peers(job: Job) -> tuple[str, ...]:
     """
     if job.train:
         return "eager", "eager-last", "enable", "enable-last"
+    if job.threads < THREADS or job.plans > 1:
+        return ("optimize",)
     ours = {name for promise in PROMISES if promise.job == job for name in promise.ours}
     return "eager", "eager-last", "openvino", "onnxruntime", "ncnn", *sorted(ours)
 
 
 def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
     """Return every promise for which there are results."""
-    return tuple(reach for one in results for reach in _reaches(one))
+    every = tuple(results)
+    return (*(reach for one in every for reach in _reaches(one)), *_beside_idle(every))
 
 
 def _reaches(times: ModelTimes) -> Iterator[Reach]:
@@ -126,6 +142,8 @@ def _reaches(times: ModelTimes) -> Iterator[Reach]:
                 yield found
     if times.job in promised_jobs():
         yield from _memory(times)
+        yield from _share(times)
+        yield from _apart(times)
     if times.job == PRICED:
         for peer in times.peers:
             if peer.ours and (price := tuning_price(peer)) is not None:
@@ -172,6 +190,37 @@ def _memory(times: ModelTimes) -> Iterator[Reach]:
     if ours is not None and theirs is not None:
         what = f"{times.job}: memory of {ours.label} over {theirs.label}"
         yield Reach(what, MEMORY, (ours.peak_bytes or 0) / (theirs.peak_bytes or 1), most=True)
+
+
+def _share(times: ModelTimes) -> Iterator[Reach]:
+    """Yield the share of the peak that a plan reaches, in multiply-adds of direct algorithms."""
+    job, ours = times.job, next((one for one in times.peers if one.name == "optimize"), None)
+    quiet = job.threads == THREADS and not job.beside
+    if quiet and times.bound is not None and ours is not None and ours.least:
+        what = f"{job}: share of the peak by {ours.label}"
+        yield Reach(what, _SHARES[job.model], times.bound / ours.least)
+
+
+def _apart(times: ModelTimes) -> Iterator[Reach]:
+    """Yield the slowest over the fastest of the plans that took turns, by medians."""
+    seconds = [peer.seconds for peer in times.peers if peer.ours and peer.seconds is not None]
+    if times.job.plans > 1 and len(seconds) == times.job.plans:
+        what = f"{times.job}: slowest over fastest"
+        yield Reach(what, APART, max(seconds) / min(seconds), most=True)
+
+
+def _beside_idle(results: Sequence[ModelTimes]) -> Iterator[Reach]:
+    """Yield the times beside one busy process over those of one idle thread, by medians."""
+    took = {
+        one.job: peer.seconds
+        for one in results
+        for peer in one.peers
+        if peer.name == "optimize" and peer.seconds is not None and one.job.plans == 1
+    }
+    for job, seconds in took.items():
+        alone = took.get(replace(job, threads=1, beside=0))
+        if job in promised_jobs() and job.beside == 1 and alone is not None:
+            yield Reach(f"{job}: over one idle thread", IDLE, seconds / alone, most=True)
 
 
 def _fastest(

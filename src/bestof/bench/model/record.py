@@ -46,7 +46,18 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
-_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device", "dtype", "beside")
+_JOB_COLUMNS = (
+    "model",
+    "batch",
+    "threads",
+    "train",
+    "size",
+    "narrow",
+    "device",
+    "dtype",
+    "beside",
+    "plans",
+)
 
 
 def to_dict(times: Any) -> dict[str, Any]:
@@ -69,6 +80,8 @@ def times_from_dict(content: Any) -> ModelTimes:
             ),
             tuple(LayerTimes(**layer) for layer in content["layers"]),
             content.get("machine", ""),
+            content.get("peak"),
+            content.get("bound"),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidArgument(
@@ -154,4 +167,4 @@ def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextI
 def _job(job: Job) -> list[object]:
     size = "" if job.size is None else f"{job.size[0]}x{job.size[1]}"
     what = [job.model, job.batch, job.threads, job.train, size]
-    return [*what, job.narrow, job.device, job.dtype, job.beside]
+    return [*what, job.narrow, job.device, job.dtype, job.beside, job.plans]

@@ -60,6 +60,9 @@ class ModelTimes:
     """One job by every peer.
 
     `best` is the fastest peer other than bestof. `machine` names the processor; empty in old files.
+    `peak`: FLOP/s of the threads in float32, measured in the same run. `bound`: the seconds that
+    the multiply-adds of the direct algorithms take at this peak. A kernel that multiplies less,
+    such as Winograd's, may be faster. Both are None if the peak was not measured.
     """
 
     job: Job
@@ -67,6 +70,8 @@ class ModelTimes:
     peers: tuple[PeerTime, ...]
     layers: tuple[LayerTimes, ...] = ()
     machine: str = ""
+    peak: float | None = None
+    bound: float | None = None
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether each of these peers was measured, or has a reason why not."""

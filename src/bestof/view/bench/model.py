@@ -17,6 +17,8 @@ def model_tables(one: ModelTimes) -> Iterator[Table]:
     """Return the table of the peers; on CUDA also the alternatives of each convolution."""
     best = next((peer for peer in one.peers if peer.name == one.best), None)
     against = "" if best is None else f": ratios against {best.label}"
+    if one.bound is not None and one.peak is not None:
+        against += f"; {one.bound * 1e3:.2f} ms at the peak of {one.peak / 1e9:.0f} GFLOP/s"
     yield Table(f"{one.job}{against}", _HEADINGS, [_cells(one, peer) for peer in one.peers])
     # On the CPU the times of layers are for pictures only. On a new device the table tells what
     # there is to choose from.

@@ -53,7 +53,7 @@ class FakeProcess:
 
     def ask(self, order: str, *, patience: float, **arguments: Any) -> dict[str, Any]:
         self.script.asked.append((order, self.peer))
-        assert self.script.alone == (order in {"settle", "time", "pair"})
+        assert self.script.alone == (order in {"settle", "time", "pair", "bound"})
         if self.script.fails.get(self.peer) == order:
             raise BenchError("it did not\nwork")
         if "file" in arguments:
@@ -68,6 +68,7 @@ class FakeProcess:
             "first": {"seconds": [3.0]},
             "settle": {"seconds": [2.0, 1.0], "settled": self.peer != "enable", "trials": 5},
             "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "difference": 1e-6},
+            "bound": {"peak": 2e9, "seconds": 0.5},
             "again": {},
             "exact": {},
             "rounded": {},
@@ -93,6 +94,25 @@ def measure(
         script.alone = False
 
     return measure_model(Job("resnet18", **options), peers, Effort(rounds=rounds), alone=alone)
+
+
+def test_each_process_of_a_plan_has_a_row_of_its_own(script: Script) -> None:
+    script.seconds = {"eager": [8], "enable": [2]}
+    times = measure(script, (ENABLE,), rounds=1, plans=3)
+    assert [peer.name for peer in times.peers] == ["enable"] * 3
+    assert script.asked.count(("prepare", "enable")) == 3
+    assert times.bound is None  # nothing is held against the peak
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "bfloat16"])
+def test_the_bound_is_measured_where_the_peak_is_known(script: Script, how: str) -> None:
+    script.seconds = {"eager": [8], "enable": [2]}
+    if how == "failed":
+        script.fails = {"eager": "bound"}
+    dtype = "bfloat16" if how == "bfloat16" else "float32"
+    times = measure(script, (EAGER, ENABLE), rounds=1, dtype=dtype)
+    assert (times.peak, times.bound) == ((2e9, 0.5) if how == "done" else (None, None))
+    assert [peer.seconds for peer in times.peers] == [8, 2]
 
 
 def test_ratios_are_against_the_best_other_peer_round_by_round(script: Script) -> None:
