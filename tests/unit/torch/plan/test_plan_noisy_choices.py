@@ -92,19 +92,20 @@ def test_noisy_choices_are_raced_again_once(
 
 
 @torch.no_grad()
-def test_a_plan_whose_choices_wait_for_another_race_can_be_released(
+def test_a_plan_whose_choices_wait_for_another_race_can_be_saved_and_released(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
-    first = algorithms(plan)
+    first, kept = algorithms(plan), program_of(plan).decisions()
     now[0] = WAIT
     for _ in range(2 * EVERY):
         call(plan, x, right, 1)
         if None in algorithms(plan):
             break
     assert None in algorithms(plan)
+    assert program_of(plan).decisions() == kept  # as a file has them
     plan.release()
     assert algorithms(plan) == first
     call(plan, x, right, 1)

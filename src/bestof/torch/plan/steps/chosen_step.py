@@ -36,8 +36,11 @@ class Choice:
 
     @property
     def recorded(self) -> str | None:
-        """The decision as a plan file holds it, and as `settle` takes it; None while it is open."""
-        return self.algorithm
+        """The decision as a plan file holds it, and as `settle` takes it; None while it is open.
+
+        Of a choice that was opened again, what was chosen before.
+        """
+        return self.algorithm or self._reopened
 
     def can_run(self, name: str) -> bool:
         """Return whether an alternative of this name computes the problem at its accuracy."""
