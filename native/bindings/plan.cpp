@@ -71,13 +71,13 @@ struct Plan final : Runnable {
     if (!looks || problem.batch == 0) return false;
     const Problem& p = problem;
     const auto of_input = [&](const void* x) {
-      return kernels().outliers(static_cast<const float*>(x), p.batch, p.in_height, p.in_width,
-                                p.in_channels, omp_get_max_threads());
+      return kernels().outliers(x, p.element, p.batch, p.in_height, p.in_width, p.in_channels,
+                                omp_get_max_threads());
     };
     constexpr int kBoth = kInImage | kInBatch;
     if (direction == Direction::kForward) return of_input(first) == kBoth;
-    int found = kernels().outliers(static_cast<const float*>(first), p.batch, p.out_height,
-                                   p.out_width, p.out_channels, omp_get_max_threads());
+    int found = kernels().outliers(first, p.element, p.batch, p.out_height, p.out_width,
+                                   p.out_channels, omp_get_max_threads());
     if (found == kBoth || direction == Direction::kBackwardInput) return found == kBoth;
     // Of 7 taps, errors in a batch of images that differ were up to 3.8 times the promised one.
     if (p.kernel_height > 5 || p.kernel_width > 5) found |= kInImage;

@@ -18,9 +18,11 @@ struct TilePixels {
 class BlockLines {
  public:
   // Adds the pixels of `count` tiles from `first` on, in images of `height` x `width` pixels, which
-  // lie `pitch` floats apart.
-  void add(const TilePlan& t, const float* image, long height, long width, long channels,
+  // lie `pitch` elements apart.
+  template <class Element>
+  void add(const TilePlan& t, const Element* image, long height, long width, long channels,
            long pitch, long first, long count, const TilePixels& pixels) {
+    constexpr long kBytes = sizeof(Element);
     const long plane = t.tiles_y * t.tiles_x, row = width * pitch, end = first + count;
     while (first < end) {
       const long n = first / plane, tile_y = first % plane / t.tiles_x, tile_x = first % t.tiles_x;
@@ -30,10 +32,11 @@ class BlockLines {
       for (long y = larger(tile_y * pixels.rows - pixels.above, 0);
            y < smaller((tile_y + 1) * pixels.rows + pixels.below, height); ++y) {
         if (columns <= 0 || rows_ == kMostRows) break;
-        const float* at = image + (n * height + y) * row + x0 * pitch;
-        const long lines = divide_up(channels, 16);
-        row_[rows_++] = pitch == channels ? Row{at, divide_up(columns * channels, 16), 1, 0, 0}
-                                          : Row{at, lines, columns, lines, pitch - lines * 16};
+        const char* at = reinterpret_cast<const char*>(image + (n * height + y) * row + x0 * pitch);
+        const long lines = divide_up(channels * kBytes, kLine);
+        row_[rows_++] = pitch == channels
+                            ? Row{at, divide_up(columns * channels * kBytes, kLine), 1, 0, 0}
+                            : Row{at, lines, columns, lines, pitch * kBytes - lines * kLine};
       }
       first += run;
     }
@@ -50,8 +53,8 @@ class BlockLines {
     for (long left = each_; left > 0 && now_ < rows_;) {
       Row& row = row_[now_];
       const long lines = smaller(left, row.lines);
-      for (long i = 0; i < lines; ++i) __builtin_prefetch(row.at + i * 16, 0, 2);
-      row.at += lines * 16;
+      for (long i = 0; i < lines; ++i) __builtin_prefetch(row.at + i * kLine, 0, 2);
+      row.at += lines * kLine;
       row.lines -= lines;
       left -= lines;
       if (row.lines > 0) continue;
@@ -66,10 +69,11 @@ class BlockLines {
 
  private:
   static constexpr int kMostRows = 128;
+  static constexpr long kLine = 64;  // bytes
   // `runs` runs of lines. `lines` are left of the first one; the others have `each`, and `skipped`
-  // floats lie between two of them.
+  // bytes lie between two of them.
   struct Row {
-    const float* at;
+    const char* at;
     long lines, runs, each, skipped;
   };
   Row row_[kMostRows];

@@ -17,26 +17,9 @@ bool copies(const Problem& p) {
          (is_widened && p.kernel_height * p.kernel_width == 1);
 }
 
-// Packs weights of bfloat16 as float32, `[group][panel][tap][channel][kPanel]`, tails zero.
-void pack_halves(const Problem& p, const Bfloat16* w, float* packed, int threads) {
-  const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups;
-  const long taps = p.kernel_height * p.kernel_width, panels = divide_up(outputs, kPanel);
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (long item = 0; item < p.groups * panels * taps; ++item) {
-    const long tap = item % taps, panel = item / taps % panels, group = item / (taps * panels);
-    float* to = packed + item * inputs * kPanel;
-    for (long o = 0; o < kPanel; ++o) {
-      const long output = panel * kPanel + o;
-      const Bfloat16* row = w + ((group * outputs + output) * taps + tap) * inputs;
-      for (long i = 0; i < inputs; ++i)
-        to[i * kPanel + o] = output < outputs ? value_of(row[i]) : 0.0f;
-    }
-  }
-}
-
 void pack(const Problem& p, const void* w, float* packed, int threads) {
   if (p.element == Element::kFloat32) return pack_forward(p, w, packed, threads);
-  pack_halves(p, halves(w), packed, threads);
+  pack_weights(forward_view(p, halves(w)), packed, threads);
 }
 
 long forward_scratch(const Problem& p, int threads) {

@@ -3,6 +3,8 @@
 
 #include <omp.h>
 
+#include "conv/operands.h"
+#include "simd/bfloat16.h"
 #include "simd/kernels.h"
 #include "simd/lanes.h"
 #include "simd/vector.h"
@@ -19,8 +21,9 @@ constexpr unsigned kInfinity = 0x7F800000u;
 constexpr long kAlone = 1 << 15;
 constexpr long kTogether = 256;  // images whose blocks are summed up at once
 
-// Returns the sum of squares of n floats of each of `rows` rows.
-BESTOF_INLINE float energy_of(const float* x, long rows, long line, long n) {
+// Returns the sum of squares of n elements of each of `rows` rows.
+template <class Element>
+BESTOF_INLINE float energy_of(const Element* x, long rows, long line, long n) {
   Vec a = Vec{}, b = Vec{}, c = Vec{}, d = Vec{};
   for (long row = 0; row < rows; ++row, x += line) {
     long at = 0;
@@ -76,7 +79,8 @@ struct Grid {
   long line = width * channels, segment = side * channels;
 
   // Returns what is known of the blocks of some rows of blocks of an image.
-  BESTOF_INLINE Blocks look(const float* image, long begin, long end) const {
+  template <class Element>
+  BESTOF_INLINE Blocks look(const Element* image, long begin, long end) const {
     Blocks found = {};
     for (long y = begin * side; y < end * side; y += side) {
       const long rows = smaller(side, height - y);
@@ -90,9 +94,9 @@ struct Grid {
   }
 };
 
-}  // namespace
-
-int outliers(const float* x, long images, long height, long width, long channels, int threads) {
+template <class Element>
+int find_outliers(const Element* x, long images, long height, long width, long channels,
+                  int threads) {
   const Grid grid = {height, width, channels};
   const long size = height * grid.line, blocks = grid.down * grid.across;
   Blocks batch = {};
@@ -129,6 +133,15 @@ int outliers(const float* x, long images, long height, long width, long channels
   omp_destroy_lock(&lock);
   const bool in_batch = batch.stand_out(images * blocks, kFarInBatch, 0);
   return (in_image ? kInImage : 0) | (in_batch ? kInBatch : 0);
+}
+
+}  // namespace
+
+int outliers(const void* x, Element element, long images, long height, long width, long channels,
+             int threads) {
+  if (element == Element::kFloat32)
+    return find_outliers(floats(x), images, height, width, channels, threads);
+  return find_outliers(halves(x), images, height, width, channels, threads);
 }
 
 }  // namespace BESTOF_TARGET

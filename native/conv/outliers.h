@@ -1,4 +1,5 @@
 #pragma once
+#include "conv/problem.h"
 #include "simd/each_isa.h"
 
 namespace bestof {
@@ -6,10 +7,10 @@ namespace bestof {
 // How the elements of an operand stand out, as flags.
 constexpr int kInImage = 1, kInBatch = 2;
 
-// Returns whether an element of x [images, height, width, channels] stands out so far that an
-// algorithm with transformed operands would carry its rounding into results that do not read it:
-// among the blocks of all images (kInBatch), and among those of its own image (kInImage). It does
-// if
+// Returns whether an element of x [images, height, width, channels], of float32 or bfloat16, stands
+// out so far that an algorithm with transformed operands would carry its rounding into results that
+// do not read it: among the blocks of all images (kInBatch), and among those of its own image
+// (kInImage). It does if
 //
 // - an element is NaN or infinite, or its square overflows;
 // - the sum of squares of a block is more than 2^8 times the geometric mean over all blocks that
@@ -35,7 +36,7 @@ constexpr int kInImage = 1, kInBatch = 2;
 //   gradient k and channel c.
 //
 // The answer does not depend on the number of threads.
-BESTOF_EACH_ISA(int outliers(const float* x, long images, long height, long width, long channels,
-                             int threads);)
+BESTOF_EACH_ISA(int outliers(const void* x, Element element, long images, long height, long width,
+                             long channels, int threads);)
 
 }  // namespace bestof

@@ -66,8 +66,9 @@ struct SpectrumPart {
 // and each input c of a part. Its taps lie `kBlock` * kPanel floats apart. place(row, panel) is
 // where a row of U begins for a panel. kBlock: the inputs of a part, so that their weights stay in
 // L1.
-template <int kTaps, int kTapsX, long kRows, long kBlock, class Transform, class Place>
-inline void transform_panels(const WeightView& view, int threads, const Transform& transform,
+template <int kTaps, int kTapsX, long kRows, long kBlock, class Element, class Transform,
+          class Place>
+inline void transform_panels(const Weights<Element>& view, int threads, const Transform& transform,
                              const Place& place) {
   constexpr long kStep = kBlock * kPanel;
   const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
@@ -76,10 +77,10 @@ inline void transform_panels(const WeightView& view, int threads, const Transfor
     const long panel = item / parts, begin = item % parts * kBlock;
     float gathered[kTaps * kStep];
     SpectrumPart<kRows, kBlock> spectrum;
-    WeightView part = view;
+    Weights<Element> part = view;
     part.inputs = smaller(view.inputs - begin, kBlock);
     for (int tap = 0; tap < kTaps; ++tap) {
-      const float* from = view.data + begin * view.input_stride + tap / kTapsX * view.y_stride;
+      const Element* from = view.data + begin * view.input_stride + tap / kTapsX * view.y_stride;
       pack_panel(part, from + tap % kTapsX * view.x_stride, panel * kPanel, gathered + tap * kStep);
     }
     for (long c = 0; c < part.inputs; ++c) {
@@ -92,8 +93,8 @@ inline void transform_panels(const WeightView& view, int threads, const Transfor
 }
 
 // Packed as [frequency][panel][input][kPanel].
-template <class Y, class X>
-inline void transform_axes_weights(const WeightView& view, float* u, int threads) {
+template <class Y, class X, class Element>
+inline void transform_axes_weights(const Weights<Element>& view, float* u, int threads) {
   constexpr int kTaps = Y::kTaps * X::kTaps, kRows = Y::kAlpha * X::kAlpha;
   constexpr long kBlock = kTaps > 9 ? 8 : 16, kStep = kBlock * kPanel;
   const long panel_floats = view.inputs * kPanel,

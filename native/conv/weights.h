@@ -4,19 +4,24 @@
 #include "conv/operands.h"
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
+#include "simd/bfloat16.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
 // Weights of one convolution, seen through strides. So an input gradient swaps and flips them
-// without a copy.
-struct WeightView {
-  const float* data;  // of group 0, output 0, tap 0, input 0
+// without a copy. `Element` is float or Bfloat16; packing widens the latter.
+template <class Element>
+struct Weights {
+  const Element* data;  // of group 0, output 0, tap 0, input 0
   long groups, outputs, inputs, height, width;
   long group_stride, output_stride, input_stride, y_stride, x_stride;
 };
 
-inline WeightView forward_view(const Problem& p, const float* w) {
+using WeightView = Weights<float>;
+
+template <class Element>
+inline Weights<Element> forward_view(const Problem& p, const Element* w) {
   const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups;
   const long output_stride = p.kernel_height * p.kernel_width * inputs;
   return {w,
@@ -70,15 +75,18 @@ BESTOF_INLINE long packed_floats(long groups, long outputs, long inputs, long ta
 }
 
 // Packs one panel of one tap: kPanel outputs from `first`, all inputs, as [input][kPanel].
-inline void pack_panel(const WeightView& view, const float* tap, long first, float* packed) {
+template <class Element>
+inline void pack_panel(const Weights<Element>& view, const Element* tap, long first,
+                       float* packed) {
   const long count = smaller(view.outputs - first, kPanel);
-  const float* from = tap + first * view.output_stride;
+  const Element* from = tap + first * view.output_stride;
   for (long i = 0; i < view.inputs; ++i) {
     for (long o = count; o < kPanel; ++o) packed[i * kPanel + o] = 0.0f;
   }
   if (view.output_stride == 1) {
     for (long i = 0; i < view.inputs; ++i) {
-      for (long o = 0; o < count; ++o) packed[i * kPanel + o] = from[i * view.input_stride + o];
+      for (long o = 0; o < count; ++o)
+        packed[i * kPanel + o] = value_of(from[i * view.input_stride + o]);
     }
     return;
   }
@@ -86,20 +94,22 @@ inline void pack_panel(const WeightView& view, const float* tap, long first, flo
   for (long block = 0; block < view.inputs; block += 16) {
     const long end = smaller(block + 16, view.inputs);
     for (long o = 0; o < count; ++o) {
-      const float* row = from + o * view.output_stride;
-      for (long i = block; i < end; ++i) packed[i * kPanel + o] = row[i * view.input_stride];
+      const Element* row = from + o * view.output_stride;
+      for (long i = block; i < end; ++i)
+        packed[i * kPanel + o] = value_of(row[i * view.input_stride]);
     }
   }
 }
 
-inline void pack_weights(const WeightView& view, float* packed, int threads) {
+template <class Element>
+inline void pack_weights(const Weights<Element>& view, float* packed, int threads) {
   const long panels = divide_up(view.outputs, kPanel), taps = view.height * view.width;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long item = 0; item < view.groups * panels; ++item) {
-    const float* group = view.data + item / panels * view.group_stride;
+    const Element* group = view.data + item / panels * view.group_stride;
     float* to = packed + item * taps * view.inputs * kPanel;
     for (long tap = 0; tap < taps; ++tap, to += view.inputs * kPanel) {
-      const float* from =
+      const Element* from =
           group + tap / view.width * view.y_stride + tap % view.width * view.x_stride;
       pack_panel(view, from, item % panels * kPanel, to);
     }

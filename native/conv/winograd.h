@@ -22,6 +22,9 @@
 // Where kJoined is true, it has `prepare(t, v)`, which is called once for each thread, and
 // `multiply(p, t, tile, v, call)` in place of `transform_output`, which multiplies and writes the
 // results of one tile.
+//
+// A kind of tile that also takes tensors of bfloat16 has templates over their element for the
+// weights, the input and the output. U, V and the products are float32.
 #pragma once
 #include <omp.h>
 
@@ -108,22 +111,24 @@ inline long scratch_of_team(const TilePlan& t) {
 }
 
 // Lists the lines that a block writes and those that the `wanted` tiles from `coming` on read.
-template <class Tiles>
+template <class Tiles, class Element>
 inline void list_lines(const Problem& p, const TilePlan& t, const Call& call, long first,
                        long count, long coming, long wanted, BlockLines& lines) {
-  const float* residual = floats(call.epilogue.residual);
+  const Element* residual = static_cast<const Element*>(call.epilogue.residual);
   const long side = call.epilogue.pooled ? 2 : 1;
   if (!t.streamed) {
-    lines.add(t, floats(call.result), p.out_height / side, p.out_width / side, p.out_channels,
-              pixel_pitch(p, call.epilogue), first, count, {t.rows / side, t.columns / side, 0, 0});
+    lines.add(t, static_cast<Element*>(call.result), p.out_height / side, p.out_width / side,
+              p.out_channels, pixel_pitch(p, call.epilogue), first, count,
+              {t.rows / side, t.columns / side, 0, 0});
   }
   if (residual) {
     lines.add(t, residual, p.out_height, p.out_width, p.out_channels, p.out_channels, first, count,
               {t.rows, t.columns, 0, 0});
   }
   const long rows = t.rows * Tiles::kStride, columns = t.columns * Tiles::kStride;
-  lines.add(t, floats(call.first), p.in_height, p.in_width, p.in_channels, p.in_channels, coming,
-            wanted, {rows, columns, p.pad_top, Tiles::kReadRows - rows - p.pad_top});
+  lines.add(t, static_cast<const Element*>(call.first), p.in_height, p.in_width, p.in_channels,
+            p.in_channels, coming, wanted,
+            {rows, columns, p.pad_top, Tiles::kReadRows - rows - p.pad_top});
 }
 
 // Multiplies the frequencies of a block and writes its results. Meanwhile it prefetches the pixels
@@ -131,7 +136,7 @@ inline void list_lines(const Problem& p, const TilePlan& t, const Call& call, lo
 // the micro-kernel. Without this, the transforms take two to three times as long (64 channels @224,
 // one thread, ms of input, products and output: 2.2 8.6 2.1; with all lines prefetched 1.1 9.0
 // 1.1).
-template <class Tiles, class P>
+template <class Tiles, class Element, class P>
 inline void finish_block(const P& p, const TilePlan& t, const typename Tiles::Order& order,
                          const Call& call, long first, long count, long coming, long wanted,
                          const float* v, float* m) {
@@ -139,7 +144,7 @@ inline void finish_block(const P& p, const TilePlan& t, const typename Tiles::Or
   const long u_step = t.panels * t.channels * kPanel;
   BlockLines lines;
   if constexpr (Tiles::kBlocking.fetches) {
-    list_lines<Tiles>(p, t, call, first, count, coming, wanted, lines);
+    list_lines<Tiles, Element>(p, t, call, first, count, coming, wanted, lines);
     lines.spread(t.panels * order.parts(Tiles::kFrequencies));
   }
   for (long xi = 0; xi < Tiles::kFrequencies; ++xi) {
@@ -150,13 +155,13 @@ inline void finish_block(const P& p, const TilePlan& t, const typename Tiles::Or
         m + xi * t.m_step + run.begin * t.m_stride, Tiles::kBlocking.fetches ? &lines : nullptr);
   }
   Tiles::transform_output(p, t, order, m, first, count, 0, t.outputs, call.epilogue,
-                          floats(call.result));
+                          static_cast<Element*>(call.result));
 }
 
 // Each thread takes blocks of tiles from the input to the output, while they lie in its cache.
-template <class Tiles, class P>
+template <class Tiles, class Element, class P>
 inline void run_blocks(const P& p, const TilePlan& t, const Call& call) {
-  const float* x = floats(call.first);
+  const Element* x = static_cast<const Element*>(call.first);
   Shares shares(t.blocks, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
@@ -175,7 +180,7 @@ inline void run_blocks(const P& p, const TilePlan& t, const Call& call) {
       if constexpr (Tiles::kJoined) {
         Tiles::multiply(p, t, tile_at(t, first), v, call);
       } else {
-        finish_block<Tiles>(p, t, order, call, first, count, coming, wanted, v, m);
+        finish_block<Tiles, Element>(p, t, order, call, first, count, coming, wanted, v, m);
       }
     }
     if (t.streamed) end_stream();
@@ -186,10 +191,10 @@ inline void run_blocks(const P& p, const TilePlan& t, const Call& call) {
 // read once in all. Threads take neighbouring parts, because each part prefetches the next one
 // (single parts take 1.09 times as long if U comes from memory: 256 channels @14, 512 @7). In every
 // call a thread takes the same parts.
-template <class Tiles, class P>
+template <class Tiles, class Element, class P>
 inline void run_phases(const P& p, const TilePlan& t, const Call& call) {
   constexpr long kFrequencies = Tiles::kFrequencies;
-  const float* x = floats(call.first);
+  const Element* x = static_cast<const Element*>(call.first);
   const float* u = floats(call.second);
   const long u_step = t.panels * t.channels * kPanel;
   float* v = call.scratch;
@@ -224,25 +229,27 @@ inline void run_phases(const P& p, const TilePlan& t, const Call& call) {
     for (long item = 0; item < t.tiles * m_parts; ++item) {
       const long tile = item / m_parts, from = item % m_parts * 4 * kLanes;
       Tiles::transform_output(p, t, order, m, tile, 1, from, smaller(from + 4 * kLanes, t.outputs),
-                              call.epilogue, floats(call.result));
+                              call.epilogue, static_cast<Element*>(call.result));
     }
   }
 }
 
 // Computes a convolution with packed weights. P is Problem, or what a kind of tile needs beside it.
-template <class Tiles, class P>
+// `Element` is that of x and of the results.
+template <class Tiles, class Element, class P>
 inline void run_tiles(const P& p, const Call& call) {
   TilePlan t = plan_tiles<Tiles>(p, call.threads);
-  // A pooled result is a quarter as large.
-  t.streamed = t.streamed && streamable(floats(call.result)) && !call.epilogue.pooled &&
-               call.epilogue.pitch % kLanes == 0;
+  // A pooled result is a quarter as large. `finish` streams whole vectors of float32 only.
+  t.streamed = t.streamed && sizeof(Element) == sizeof(float) && streamable(floats(call.result)) &&
+               !call.epilogue.pooled && call.epilogue.pitch % kLanes == 0;
   if constexpr (Tiles::kBlocking.phases) {
-    if (t.stationary) return run_phases<Tiles>(p, t, call);
+    if (t.stationary) return run_phases<Tiles, Element>(p, t, call);
   }
-  run_blocks<Tiles>(p, t, call);
+  run_blocks<Tiles, Element>(p, t, call);
 }
 
-// The functions of the forward pass and of the input gradient, which uses flipped weights.
+// The functions of the forward pass and of the input gradient, which uses flipped weights. The
+// gradient is one of float32.
 template <class Tiles>
 struct WinogradPass {
   static long weight_floats(const Problem& p) {
@@ -255,7 +262,7 @@ struct WinogradPass {
     const TilePlan t = plan_tiles<Tiles>(p, threads);
     return (t.stationary ? 1 : threads) * scratch_of_team<Tiles>(t);
   }
-  static void run(const Problem& p, const Call& call) { run_tiles<Tiles>(p, call); }
+  static void run(const Problem& p, const Call& call) { run_tiles<Tiles, float>(p, call); }
   // Returns the FLOPs of the products. The transforms add to them: less than a tenth from 128
   // channels on.
   static double flops(const Problem& p) {
@@ -280,7 +287,26 @@ struct WinogradPass {
 
   static constexpr Pass forward() { return {run, scratch, flops, weight_floats, pack}; }
   static constexpr Pass backward_input() {
-    return {run_backward_input, backward_input_scratch, backward_input_flops};
+    return {run_backward_input, backward_input_scratch, backward_input_flops,
+            .supports = is_float32};
+  }
+};
+
+// The forward pass of a kind of tile that takes tensors of bfloat16, too.
+template <class Tiles>
+struct WideningPass : WinogradPass<Tiles> {
+  using Wide = WinogradPass<Tiles>;
+
+  static void pack(const Problem& p, const void* w, float* packed, int threads) {
+    if (is_float32(p)) return Wide::pack(p, w, packed, threads);
+    Tiles::transform_weights(forward_view(p, halves(w)), packed, threads);
+  }
+  static void run(const Problem& p, const Call& call) {
+    if (is_float32(p)) return Wide::run(p, call);
+    run_tiles<Tiles, Bfloat16>(p, call);
+  }
+  static constexpr Pass forward() {
+    return {run, Wide::scratch, Wide::flops, Wide::weight_floats, pack};
   }
 };
 

@@ -9,7 +9,7 @@ namespace BESTOF_TARGET {
 using Tiles = SquareTiles<2>;
 
 const Passes passes::winograd2 = {
-    .forward = WinogradPass<Tiles>::forward(),
+    .forward = WideningPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
     .backward_weight = WinogradWeightPass<Tiles>::pass(),
 };

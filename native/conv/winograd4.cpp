@@ -9,7 +9,7 @@ namespace BESTOF_TARGET {
 using Tiles = SquareTiles<4>;
 
 const Passes passes::winograd4 = {
-    .forward = WinogradPass<Tiles>::forward(),
+    .forward = WideningPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
     .backward_weight = WinogradWeightPass<Tiles>::pass(),
 };

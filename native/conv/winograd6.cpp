@@ -8,7 +8,7 @@ namespace BESTOF_TARGET {
 using Tiles = SquareTiles<6>;
 
 const Passes passes::winograd6 = {
-    .forward = WinogradPass<Tiles>::forward(),
+    .forward = WideningPass<Tiles>::forward(),
     .backward_input = WinogradPass<Tiles>::backward_input(),
 };
 

@@ -31,17 +31,20 @@ struct SquareTiles : PlainTiles {
                                          .fetches = true};
   using Order = ShortTilesOrder<M>;
 
-  static void transform_weights(const WeightView& view, float* u, int threads) {
+  template <class Element>
+  static void transform_weights(const Weights<Element>& view, float* u, int threads) {
     transform_axes_weights<AxisY, AxisX>(view, u, threads);
   }
+  template <class Element>
   static void transform_input(const Problem& p, const TilePlan& t, const Order& order,
-                              const float* x, long first, long count, long from, long to,
+                              const Element* x, long first, long count, long from, long to,
                               float* v) {
     transform_square_input<M>(p, t, order, x, first, count, from, to, v);
   }
+  template <class Element>
   static void transform_output(const Problem& p, const TilePlan& t, const Order& order,
                                const float* m, long first, long count, long from, long to,
-                               const Epilogue& epilogue, float* y) {
+                               const Epilogue& epilogue, Element* y) {
     transform_square_output<M>(p, t, order, m, first, count, from, to, epilogue, y);
   }
   static void transform_gradient(const Problem& p, const TilePlan& t, const Order& order,

@@ -203,7 +203,8 @@ struct InterleavedPass {
     const InterleavedProblem q = interleaved_problem(p, Tiles::kTaps);
     Tiles::transform_weights(q, floats(call.second), call.scratch, call.threads);
     float* scratch = call.scratch + round_up(Inner::weight_floats(q), 16);
-    run_tiles<Tiles>(q, Call{call.first, call.scratch, call.result, {}, scratch, call.threads});
+    run_tiles<Tiles, float>(q,
+                            Call{call.first, call.scratch, call.result, {}, scratch, call.threads});
   }
   static double flops(const Problem& p) {
     return Inner::flops(interleaved_problem(p, Tiles::kTaps));

@@ -1,4 +1,6 @@
 // The transforms of Winograd's F(M x M, 3 x 3): of the image to V, and of the products to results.
+// `Element` is that of images and results, float or Bfloat16. Between the transforms all is
+// float32.
 #pragma once
 #include "conv/epilogue.h"
 #include "conv/problem.h"
@@ -11,8 +13,8 @@ namespace BESTOF_TARGET {
 // Computes BT d, column by column, for one vector of channels of a tile at the rim of the image.
 // Pixels outside are zero. Columns that no wanted result reads are left out. `half` is
 // [frequency][column].
-template <int M, int Rows = M>
-inline void transform_columns(const Problem& p, const Tile& tile, const float* corner, long y0,
+template <int M, int Rows = M, class Element>
+inline void transform_columns(const Problem& p, const Tile& tile, const Element* corner, long y0,
                               long x0, long lanes, Vec (*half)[M + 2]) {
   if constexpr (Rows > 1) {
     if (tile.rows < Rows)
@@ -26,7 +28,7 @@ inline void transform_columns(const Problem& p, const Tile& tile, const float* c
 #pragma GCC unroll 8
     for (int i = 0; i < Axis::kAlpha; ++i) {
       const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
-      const float* from = corner + i * row + j * in_channels;
+      const Element* from = corner + i * row + j * in_channels;
       d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from) : load_first(from, lanes);
     }
     Axis::input(d, o);
@@ -60,9 +62,9 @@ inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_st
 // Each frequency of a vector goes to another line, alpha^2 in all. Prefetching the lines of the
 // next vector gains 17 % here with 128 channels and 35 % with 512. In transform_output it gains 12
 // and 22 %.
-template <int M>
+template <int M, class Element>
 inline void transform_square_input(const Problem& p, const TilePlan& t,
-                                   const ShortTilesOrder<M>& order, const float* x, long first,
+                                   const ShortTilesOrder<M>& order, const Element* x, long first,
                                    long count, long from, long to, float* block) {
   constexpr int kAlpha = M + 2;
   // In registers: a stored vector may alias anything, so a field of p or t would be read again
@@ -73,7 +75,7 @@ inline void transform_square_input(const Problem& p, const TilePlan& t,
     const Tile tile = tile_at(t, at);
     float* v = block + order.place(at, tile) * v_stride;
     const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
-    const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
+    const Element* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
     // A crop (a negative pad) leaves pixels behind the last results, so a short tile may have all
     // its own.
     const bool inside = tile.rows == M && tile.columns == M && y0 >= 0 && x0 >= 0 &&
@@ -135,9 +137,10 @@ inline void gather_columns(const Tile& tile, const float* m, long m_step, long f
 }
 
 // Computes (AT m) A, row by row, and writes it to `corner`.
-template <int M, int Columns = M>
+template <int M, int Columns = M, class Element>
 inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
-                        long k, const Epilogue& epilogue, float* y, bool streamed, float* corner) {
+                        long k, const Epilogue& epilogue, Element* y, bool streamed,
+                        Element* corner) {
   if constexpr (Columns > 1) {
     if (tile.columns < Columns) {
       return gather_rows<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, streamed, corner);
@@ -155,9 +158,9 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
 }
 
 // The same with 2x2 maximum pooling. Tiles begin at even rows and columns.
-template <int M, int Columns = M>
+template <int M, int Columns = M, class Element>
 inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
-                          long k, const Epilogue& epilogue, float* y, float* corner) {
+                          long k, const Epilogue& epilogue, Element* y, Element* corner) {
   if constexpr (Columns > 1) {
     if (tile.columns < Columns)
       return gather_pooled<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, corner);
@@ -177,11 +180,11 @@ inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[
 
 // Computes the results of tiles [first, first + count), output channels [from, to), from the
 // products at m.
-template <int M>
+template <int M, class Element>
 inline void transform_square_output(const Problem& p, const TilePlan& t,
                                     const ShortTilesOrder<M>& order, const float* block, long first,
                                     long count, long from, long to, const Epilogue& given,
-                                    float* y) {
+                                    Element* y) {
   constexpr int kAlpha = M + 2;
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
@@ -192,7 +195,8 @@ inline void transform_square_output(const Problem& p, const TilePlan& t,
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     const float* m = block + order.place(at, tile) * m_stride;
-    float* corner = y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * pitch;
+    Element* corner =
+        y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * pitch;
     const bool whole = tile.rows == M && tile.columns == M;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
@@ -227,7 +231,7 @@ inline void transform_square_output(const Problem& p, const TilePlan& t,
       for (int i = 0; i < M; ++i) {
         Vec o[M];
         Winograd<M>::output(half[i], o);
-        float* out = corner + i * out_row + k;
+        Element* out = corner + i * out_row + k;
 #pragma GCC unroll 8
         for (int j = 0; j < M; ++j) finish(o[j], out + j * pitch, lanes, k, epilogue, y, streamed);
       }

@@ -65,7 +65,9 @@ struct WinogradWeightPass {
     }
   }
 
-  static constexpr Pass pass() { return {run, scratch, WinogradPass<Tiles>::flops}; }
+  static constexpr Pass pass() {
+    return {run, scratch, WinogradPass<Tiles>::flops, .supports = is_float32};
+  }
 
  private:
   // Computes dW of one output channel from its row of dU, with frequencies `step` floats apart.

@@ -163,10 +163,15 @@ void each_product(const Problem& p, F f) {
   }
 }
 
-bool close(const float* got, const std::vector<double>& wanted, double error) {
+// What errors of whole results are relative to.
+double scale_of(const std::vector<double>& wanted) {
   double square = 0;
   for (double v : wanted) square += v * v;
-  const double scale = std::sqrt(square / static_cast<double>(wanted.size())) + 1e-3;
+  return std::sqrt(square / static_cast<double>(wanted.size())) + 1e-3;
+}
+
+bool close(const float* got, const std::vector<double>& wanted, double error) {
+  const double scale = scale_of(wanted);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (!(std::fabs(got[i] - wanted[i]) <= 40 * error * scale + 1e-4 * std::fabs(wanted[i])))
       return false;
@@ -283,10 +288,11 @@ int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random
                  scratch.get(),
                  threads});
     const double terms = 3.0 + 1.0 * p.kernel_height * p.kernel_width * p.in_channels / p.groups;
+    const double transforms = a.transforms ? 40 * a.error.rms * scale_of(wanted) : 0.0;
     for (long k = 0; k < y_count; ++k) {
       // One rounding to 8 bits, and float32 sums: 2^-24 a term.
-      const double bound =
-          std::ldexp(std::fabs(wanted[k]), -8) + std::ldexp(terms * magnitude[k], -24) * 1.01;
+      const double sums = std::ldexp(terms * magnitude[k], -24) * 1.01 + transforms;
+      const double bound = std::ldexp(std::fabs(wanted[k]), -8) + sums;
       if (!(std::fabs(value_of(y[k]) - wanted[k]) <= bound)) return fail(kernels.isa, a.name, 0, p);
     }
   }

@@ -34,7 +34,8 @@ struct Kernels {
   int product_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
-  int (*outliers)(const float* x, long images, long height, long width, long channels, int threads);
+  int (*outliers)(const void* x, Element element, long images, long height, long width,
+                  long channels, int threads);
   const InvertedResidualPass* inverted_residual;
   const InvertedResidualPass* inverted_residual_bf16;  // null where tile registers take its place
   PoolForward* pool_forward;

@@ -7,12 +7,14 @@ it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import convolution
 import numpy as np
 import pytest
+from bfloat16 import Bits, rounded, value_of
 from convolution import Case, Float64
 from numpy.typing import NDArray
 
@@ -270,3 +272,43 @@ def test_a_pixel_is_seen_in_every_image_by_any_number_of_threads(images: int) ->
             faulty = apart.copy()
             faulty[image, place[0], place[1]] *= 2.0**9
             assert _run("winograd4", "forward", case, faulty, w) is None, (image, place)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [name for name, row in TILES.items() if "bfloat16" in row.dtypes]
+)
+def test_images_of_bfloat16_are_looked_at_as_if_they_were_widened(algorithm: str) -> None:
+    """Pixels of few channels end inside a vector, and those of many are several vectors."""
+
+    def runs(case: Case, x: Bits, w: Bits) -> bool:
+        out = np.full(case.y_shape, 0x7FC1, np.uint16)
+        plan = kernels.Conv2dPlan(
+            case.x_shape,
+            case.w_shape,
+            **case.geometry,  # type: ignore[arg-type]
+            algorithm=algorithm,
+            dtype="bfloat16",
+            looks=True,
+        )
+        ran = plan.run(x.ctypes.data, w.ctypes.data, out.ctypes.data)
+        assert ran != (out == 0x7FC1).all()
+        assert not ran or not np.isnan(value_of(out)).any()
+        return bool(ran)
+
+    answers = set()
+    for one in _cases(algorithm, "forward"):
+        for channels in (3, 16, 90):
+            case = replace(
+                one,
+                x_shape=(*one.x_shape[:3], channels),
+                w_shape=(*one.w_shape[:3], channels),
+            )
+            x, w = (rounded(given) for given in _operands(case, "forward"))
+            for fault in (1.0, *FAULTS, np.nan, np.inf):
+                faulty = x.copy()
+                faulty[1, -1, -1, -1] = np.float32(fault).view(np.uint32) >> 16
+                ran = runs(case, faulty, w)
+                wide = value_of(faulty), value_of(w)
+                assert ran == (_run(algorithm, "forward", case, *wide) is not None), (case, fault)
+                answers.add((ran, bool(np.isfinite(fault))))
+    assert answers == {(True, True), (False, True), (False, False)}

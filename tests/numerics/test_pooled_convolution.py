@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bfloat16 import rounded, value_of
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -35,34 +36,45 @@ def _run(
     bias: Float32 | None,
     algorithm: str,
     activation: kernels.problem.Activation,
+    dtype: str = "float32",
 ) -> tuple[Float32, Float32]:
     """What is computed and then pooled, and what is pooled on the way, between guards."""
     results = []
+    guard, nan = (12345.0, np.nan) if dtype == "float32" else (12345, 0x7FC1)
     for pool in (False, True):
         plan = kernels.Conv2dPlan(
-            x.shape, w.shape, padding=1, algorithm=algorithm, activation=activation, pool=pool
+            x.shape,
+            w.shape,
+            padding=1,
+            algorithm=algorithm,
+            activation=activation,
+            pool=pool,
+            dtype=dtype,
         )
         count = int(np.prod(plan.y_shape))
-        whole = np.full(count + 128, 12345.0, np.float32)
+        whole = np.full(count + 128, guard, x.dtype)
         y = whole[64 : 64 + count].reshape(plan.y_shape)
-        y[...] = np.nan
+        y[...] = nan
         plan.run(
             x.ctypes.data,
-            kernels.pack_weights(w, algorithm),
+            kernels.pack_weights(w, algorithm, dtype=dtype),
             y.ctypes.data,
             0 if bias is None else bias.ctypes.data,
         )
-        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), (
+        assert (np.concatenate([whole[:64], whole[-64:]]) == guard).all(), (
             "it wrote outside its result"
         )
-        results.append(y)
+        results.append(y if dtype == "float32" else value_of(y))
     return _pooled(results[0]), results[1]
 
 
 @pytest.mark.long(every=5)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_largest_of_all_results(shape: tuple[int, int, int, int, int], algorithm: str) -> None:
+def test_the_largest_of_all_results(
+    shape: tuple[int, int, int, int, int], dtype: str, algorithm: str
+) -> None:
     n, h, w, c, k = shape
     rng = np.random.default_rng(5)
     x, weights = (
@@ -70,8 +82,10 @@ def test_the_largest_of_all_results(shape: tuple[int, int, int, int, int], algor
         rng.standard_normal((k, 3, 3, c), np.float32),
     )
     bias = rng.standard_normal(k, np.float32)
+    if dtype == "bfloat16":
+        x, weights = rounded(x), rounded(weights)
     for activation in (None, "relu", "relu6", ("leaky_relu", 0.3)):
-        wanted, got = _run(x, weights, bias, algorithm, activation)
+        wanted, got = _run(x, weights, bias, algorithm, activation, dtype)
         np.testing.assert_array_equal(got, wanted)
     assert not np.isnan(got).any()
 

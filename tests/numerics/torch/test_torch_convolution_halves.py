@@ -194,8 +194,8 @@ def test_packed_weights_give_the_same_results() -> None:
         ORIGINALS.convolution, ORIGINALS.convolution_backward, PackedWeightsCache(1 << 24)
     )
     names = {
-        "float32 native winograd4",
-        "float32 native convgemm",
+        "native bfloat16 winograd4",
+        "native bfloat16 convgemm",
         "native bfloat16",
     } & by_name.keys()
     for name in names:

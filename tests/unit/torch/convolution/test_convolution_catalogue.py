@@ -64,13 +64,14 @@ def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Conv2dPass) -> 
     # PyTorch's product sums in float32 from AVX-512 on.
     has_product = catalogue is WEIGHT_GRADIENT and has_bfloat16()
     assert others[:1] == ["im2row"] if has_product else "im2row" not in others
-    assert set(others) <= {"im2row", "native bfloat16", "native bfloat16 convgemm"}
+    tiles = {f"native bfloat16 winograd{size}" for size in (2, 4, 6)}
+    assert set(others) <= {"im2row", "native bfloat16", "native bfloat16 convgemm", *tiles}
     widens = "native bfloat16" if catalogue is FORWARD else "float32 native"
     assert f"{widens} convgemm" in offered
     fast = isa().endswith("_bf16") and catalogue is FORWARD
     assert ("native bfloat16" in offered) == fast
     winograd = "winograd4" if catalogue is WEIGHT_GRADIENT else "winograd6"
-    assert {"float32", f"float32 native {winograd}"} <= set(offered)
+    assert {"float32", f"{widens} {winograd}"} <= set(offered)
     assert names(catalogue, problem._replace(accuracy="exact")) == ["as is"]
 
 

@@ -299,15 +299,24 @@ def _between_conversions(algorithm: Algorithm) -> Passes:
 
 
 def _by_bfloat16(label: str, name: str) -> Passes:
-    """Return the forward pass of an algorithm that reads tensors of bfloat16."""
+    """Return the forward pass of an algorithm that reads tensors of bfloat16.
+
+    All levels of accuracy allow it, as between conversions.
+    """
+    algorithm = algorithms()[name]
+    sums = DIRECT
+    if algorithm.transforms:
+        sums = ErrorBound(algorithm.error.rms, algorithm.error.maximum)
     row: Pass = Row(
         label,
         forward(name),
         supports(name, "forward"),
         dtypes=(BFLOAT16,),
-        bound=promise(DIRECT, "forward"),
+        bound=promise(sums, "forward"),
+        estimate=estimate(name, "forward") if algorithm.transforms else None,
         accuracy="float32",
         scratch=scratch(name, "forward"),
+        reach=algorithm.reach,
     )
     return row, None, None
 
