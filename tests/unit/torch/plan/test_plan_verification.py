@@ -22,10 +22,16 @@ from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import problem_of
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps import layer_reference
-from bestof.torch.plan.steps.layer_reference import compared_images, mean_of_squares
+from bestof.torch.plan.steps.layer_reference import (
+    compared_images,
+    error_of,
+    mean_of_squares,
+    promise_of,
+)
 from bestof.torch.plan.steps.raced_step import RacedStep
 from bestof.torch.plan.verify import bounds, injected_errors, verification
 from bestof.torch.plan.verify.verification_inputs import are_usual, finite_inputs, normal_inputs
@@ -167,6 +173,25 @@ def test_results_of_some_filters_are_those_of_all(
     joined = torch.cat([one.right for one in parts], 1)
     # Sums of up to 432 products and of two numbers more, in another order.
     assert (joined - whole).norm() <= 2 * math.sqrt(434) * torch.finfo().eps * whole.norm()
+
+
+def test_sums_of_bfloat16_err_as_their_algorithm_promises() -> None:
+    """Of operands that are rounded already: what Winograd's transforms add remains."""
+    layers = {
+        dtype: Layer(FrozenWeights(torch.randn(8, 600, 3, 3, dtype=dtype), None, None, 1))
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    wide, half = (
+        problem_of(layer, "float32", (1, 600, 9, 9), residual=False) for layer in layers.values()
+    )
+    plain = promise_of(half, "convgemm_bf16")
+    assert plain == promise_of(half, "convgemm")
+    assert plain.error < 4e-6
+    for name in ("winograd2", "winograd4", "winograd6"):
+        promise = promise_of(half, name)
+        assert promise == layer_reference.Promise("both", error_of(wide, name))
+        assert plain.error < promise.error < 5e-5
+    assert promise_of(half, None) == promise_of(half, "winograd6")
 
 
 def test_nan_is_the_same_as_nan_only_and_infinity_by_sign() -> None:

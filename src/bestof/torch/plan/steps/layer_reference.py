@@ -15,7 +15,7 @@ from bestof.torch.ops.bound import summation_bound
 from bestof.torch.ops.distance import PIECE, Size, peak, pieces, size_of
 from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.native import has_kernel_for
-from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error, table
 from bestof.torch.plan.layers.activations import STEEPEST
 from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.layers.problem import FusedProblem
@@ -75,11 +75,22 @@ class Promise(NamedTuple):
 def promise_of(problem: FusedProblem, name: str | None) -> Promise:
     """Return what an algorithm promises; None stands for one that is not known."""
     if is_rounded(problem.convolution.dtype):
-        rounds = "both"
-    else:
-        rounds = "nothing" if name is None else algorithm(name).rounds
+        return Promise("both", _error_of_sums(problem, name))
+    rounds = "nothing" if name is None else algorithm(name).rounds
     sums = summation_bound(problem.terms, "float32").rms
     return Promise(rounds, error_of(problem, name) if rounds == "nothing" else 2 * sums)
+
+
+def _error_of_sums(problem: FusedProblem, name: str | None) -> float:
+    """Return the promised rms error of the sums of a layer of bfloat16, before they are rounded.
+
+    Winograd transforms float32, so its sums err as those of a layer of float32.
+    """
+    wide = problem._replace(convolution=problem.convolution._replace(dtype="float32"))
+    rows = table().values() if name is None else (algorithm(name),)
+    transforming = (row for row in rows if row.reach != "own" and row.can_run(problem))
+    plain = 2 * summation_bound(problem.terms, "float32").rms
+    return max((error_of(wide, row.name) for row in transforming), default=plain)
 
 
 def reference(layer: Layer, promise: Promise, x: Tensor, residual: Tensor | None) -> Iterator[Part]:
