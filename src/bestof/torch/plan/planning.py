@@ -47,7 +47,7 @@ def plan_inputs(
     if accuracy != "exact":
         tell_unmarked(traced.graph.graph, model)
     eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
-    traced = _without_changes(traced, model, leaves, spec, pure, grad)
+    traced = _without_changes(traced, model, leaves, spec, pure, grad, accuracy == "exact")
     refuse_state(traced.graph.graph)
     if accuracy != "exact":
         fuse(traced.graph, weights, joins)
@@ -94,17 +94,21 @@ def _without_changes(
     spec: Any,
     pure: bool,
     grad: bool | None,
+    exact: bool,
 ) -> Trace:
-    """Return the trace by operators that change none of their arguments."""
+    """Return the trace by operators that change none of their arguments.
+
+    exact: values keep the strides that the model gives them, where it changes them.
+    """
     try:
-        changes_inputs = remove_mutation(traced.graph.graph)
+        changes_inputs = remove_mutation(traced.graph.graph, exact)
     except AliasedMutation:
         if pure:
             raise TorchError(
                 "optimize: the model changes a view, perhaps of its inputs; a plan never does"
             ) from None
         again = trace(model, leaves, spec, grad=grad)
-        pure_trace = without_mutation(again)
+        pure_trace = without_mutation(again, exact)
         # Views have become copies, whose strides are not those of the model's outputs.
         _output(pure_trace.graph.graph).meta["val"] = [
             one.meta["val"] if isinstance(one, Node) else None

@@ -26,18 +26,26 @@ _DROPOUTS = {
 }
 
 # The gates of an LSTM. Who calls these promises that the whole is not read after a part is changed.
-_UNSAFE = {
-    *(_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default),
-    _aten.unsafe_chunk.default,
+# Each with the operator whose schema says that the parts are views.
+UNSAFE: dict[Any, Any] = {
+    _aten.unsafe_split.Tensor: _aten.split.Tensor,
+    _aten.unsafe_split_with_sizes.default: _aten.split_with_sizes.default,
+    _aten.unsafe_chunk.default: _aten.chunk.default,
 }
+
+# Pure operators whose overload has another name.
+_PURE = {_aten.transpose_.default: _aten.transpose.int}
 
 
 class AliasedMutation(Exception):
     """An argument is changed, and other names of the same memory are read later."""
 
 
-def remove_mutation(graph: Graph) -> bool:
+def remove_mutation(graph: Graph, keeps_strides: bool = False) -> bool:
     """Make every operator pure, and return whether the model changes an input.
+
+    keeps_strides: a new value gets the strides of the changed one. Kernels of PyTorch have other
+    bits for a row with a gap behind it than for rows in one piece.
 
     `relu_(x)` becomes `relu(x)`, and later readers of x read the result. A write to a part of x
     becomes a new x. If x is an input, `copy_(x, its last value)` stands before the output: such
@@ -66,6 +74,8 @@ def remove_mutation(graph: Graph) -> bool:
             raise AliasedMutation(str(node.target))
         node.target = pure
         value = _renamed(node, names, order)
+        if keeps_strides and value is node and not reshapes:
+            value = _with_strides_of(changed, node, order)
         if whole in inputs and not reshapes:
             inputs[value] = inputs.pop(whole)
     changed_inputs = {given: value for value, given in inputs.items() if given is not value}
@@ -90,7 +100,7 @@ def _resolve_hidden_names(graph: Graph) -> None:
             graph.erase_node(node)
         elif (
             node.op == "call_function"
-            and node.target not in _UNSAFE
+            and node.target not in UNSAFE
             and aliased_argument(node) is None
         ):
             given = set().union(*map(_memory, node.all_input_nodes))
@@ -125,10 +135,28 @@ def _refuse_other_names(
 
     Values that come from the changed one through this operator will read its result.
     """
-    root = root_of(names[0])
-    others = [one for one in graph.nodes if one not in names and root_of(one, barrier=node) is root]
+    root, part = root_of(names[0]), _unsafe_part(names[0])
+    others = [
+        one
+        for one in graph.nodes
+        if one not in names
+        and root_of(one, barrier=node) is root
+        and (part is None or _unsafe_part(one) in (None, part))
+    ]
     if any(order[user] > order[node] for one in others for user in one.users):
         raise AliasedMutation(str(node.target))
+
+
+def _unsafe_part(node: Node) -> int | None:
+    """Return which part of an unsafe split a value lies in; None for other values.
+
+    The parts share no memory.
+    """
+    while (parent := aliased_argument(node)) is not None:
+        if parent.target in UNSAFE:
+            return int(node.args[1])  # type: ignore[arg-type]  # `getitem` of the list
+        node = parent
+    return None
 
 
 def _renamed(node: Node, names: list[Node], order: dict[Node, int]) -> Node:
@@ -151,6 +179,43 @@ def _renamed(node: Node, names: list[Node], order: dict[Node, int]) -> Node:
     for user in results if value is not node else []:
         user.replace_input_with(node, value)
     return last
+
+
+def _with_strides_of(changed: Node, node: Node, order: dict[Node, int]) -> Node:
+    """Return a value with the strides of the one that it replaces: a copy, if a node has others.
+
+    The readers of the node read the copy.
+    """
+    made = _strides_of(node)
+    if made == changed.meta["val"].stride():
+        return node
+    with node.graph.inserting_after(node):
+        copy = node.graph.call_function(_aten.copy.default, (changed, node))
+    copy.meta = {"val": changed.meta["val"]}
+    if made is not None:
+        node.meta = {**node.meta, "val": _laid_out(node, made)}
+    order[copy] = order[node]
+    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+    return copy
+
+
+def _strides_of(node: Node) -> tuple[int, ...] | None:
+    """Return the strides of an operator's result; None if PyTorch derives none without data."""
+    target: Any = node.target
+    try:
+        described = {one: _laid_out(one, one.meta["val"].stride()) for one in node.all_input_nodes}
+        args, kwargs = pytree.tree_map_only(Node, described.__getitem__, (node.args, node.kwargs))
+        with torch.no_grad():
+            strides: tuple[int, ...] = target(*args, **kwargs).stride()
+    except Exception:  # of any kernel
+        return None
+    return strides
+
+
+def _laid_out(node: Node, strides: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor without data of a node's shape and type."""
+    value = node.meta["val"]
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device="meta")
 
 
 def _insert(after: Node, target: Any, args: tuple[Any, ...], like: Node, shaped: Node) -> Node:
@@ -280,6 +345,8 @@ def root_of(node: Node, barrier: Node | None = None) -> Node:
 
 def _pure(target: Any) -> Any:
     """Return `add.Tensor` for `add_.Tensor`; None if there is none with the same arguments."""
+    if target in _PURE:
+        return _PURE[target]
     packet, overload = target._schema.name.removeprefix("aten::"), target._overloadname
     if target.namespace != "aten" or not packet.endswith("_"):
         return None

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.trace.eager_run import eager_outputs, first_line
+from bestof.torch.plan.trace.mutation import UNSAFE
 from bestof.torch.plan.trace.skipped_modules import mark_skipped
 from bestof.torch.plan.trace.twin import state_of, twin_of
 from bestof.torch.process.fork_lock import ForkLock
@@ -226,14 +227,20 @@ def _by_export(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -
     return _by_fx(exported, inputs, spec, grad)
 
 
-def without_mutation(traced: Trace) -> Trace:
-    """Return the same computation by operators that change no argument."""
+def without_mutation(traced: Trace, keeps_views: bool = False) -> Trace:
+    """Return the same computation by operators that change no argument.
+
+    keeps_views: views stay views, with their strides, which some kernels are chosen by.
+    """
+    remove = "mutations" if keeps_views else "mutations_and_views"
+    for node in traced.graph.graph.nodes if keeps_views else ():
+        node.target = UNSAFE.get(node.target, node.target)
     placeholders = [
         node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"
     ]
     with _State.lock, torch.no_grad():
         run = Interpreter(traced.graph).run  # new nodes keep the marks of skipped modules
-        functional = torch.func.functionalize(run, remove="mutations_and_views")
+        functional = torch.func.functionalize(run, remove=remove)
         fakes = placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode()
         with fakes, preserve_node_meta():
             tracer = make_fx(functional, tracing_mode="real", _allow_non_fake_inputs=True)
