@@ -32,6 +32,12 @@ class RowProblem(NamedTuple):
         rows = [row for row in self.operation.rows if row.name == name]
         return any(row.can_run(self.problem) for row in rows)
 
+    @property
+    def other(self) -> str | None:
+        """The first row that computes the problem beside PyTorch's own; None without one."""
+        names = (row.name for row in self.operation.rows[1:] if row.can_run(self.problem))
+        return next(names, None)
+
     def __str__(self) -> str:
         return f"{self.operation.name} {self.problem}"
 
@@ -114,6 +120,19 @@ class RowStep(ChosenStep):
     def _by_pytorch(self, operands: list[Any]) -> Any:
         first = self._rows.operation.rows[0]
         return first.function(self._rows.original, self.problem.problem, *operands)
+
+    def run_in_float64(self) -> None:
+        """Run the step by PyTorch's own kernel in float64, if the operation rounds."""
+        operands = self._operands()
+        wide = [
+            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in operands
+        ]
+        found = self._by_pytorch(wide)
+        value: Tensor = found if isinstance(found, Tensor) else found[0]
+        dtype = next(one.dtype for one in (*self._results, *operands) if isinstance(one, Tensor))
+        self._put_value(value.to(dtype))
+        self._done()
 
     @property
     def selector(self) -> BestOf:

@@ -13,10 +13,12 @@ from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.ops.distance import are_equal, peak
+from bestof.torch.ops.rounding_operation import RoundingOperation
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.chosen_step import Choice
 from bestof.torch.plan.steps.raced_step import NATIVE, RacedProblem, RacedStep
-from bestof.torch.plan.steps.raced_step import PYTORCH as RACED_BY_PYTORCH
+from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.trace.graph import argument
 from bestof.torch.plan.trace.strides import copied
 from bestof.torch.plan.verify.bounds import Bounds
@@ -141,12 +143,12 @@ def _complaint_of_kernels(
     """Return what is wrong, or None if the error of PyTorch's own operators explains it.
 
     Its norm of 1,000 + x errs by 3e-5. Two comparisons take the place of one, within the same
-    bounds. PyTorch's operators replace the results of all norms and attentions, and the outputs
-    must be the model's: all else is right. Results in float64 replace them, and the outputs must be
-    the plan's: its norms and attentions are right. If they are not, PyTorch's take their place.
+    bounds. PyTorch's operators replace the results of all norms, attentions, softmax and
+    activations, and the outputs must be the model's: all else is right. Results in float64 replace
+    them, and the outputs must be the plan's: these steps are right. If they are not, PyTorch's take
+    their place.
     """
-    raced = [one for one in program.choices.values() if isinstance(one.problem, RacedProblem)]
-    raced = [one for one in raced if one.algorithm != RACED_BY_PYTORCH]
+    raced = [one for one in program.choices.values() if _errs_unlike_pytorch(one)]
     if not raced or bounds.complaint(_results_with(program, inputs, _by_pytorch), rights):
         return wrong
     is_open = any(one.algorithm is None for one in raced)
@@ -155,25 +157,45 @@ def _complaint_of_kernels(
     if difference is None:
         return None
     warnings.warn(
-        f"optimize: {difference}, with norms and attentions by native kernels; PyTorch's "
-        "operators take their place",
+        f"optimize: {difference}, with norms, attentions, softmax and activations by native "
+        "kernels; PyTorch's operators take their place",
         BestofWarning,
         stacklevel=8,
     )
     for choice in raced:
-        choice.settle(RACED_BY_PYTORCH)
+        choice.settle(_pytorchs(choice))
     program.bind_anew()
     return bounds.complaint(results_of(program, inputs), rights)
 
 
+def _errs_unlike_pytorch(choice: Choice) -> bool:
+    """Return whether a kernel whose result float64 can replace may run a step."""
+    problem = choice.problem
+    if isinstance(problem, RowProblem):
+        found = isinstance(problem.operation, RoundingOperation) and problem.other is not None
+    else:
+        found = isinstance(problem, RacedProblem)
+    return found and choice.algorithm != _pytorchs(choice)
+
+
+def _pytorchs(choice: Choice) -> str:
+    """Return the name of PyTorch's own operator among the alternatives of a step."""
+    return (RowStep if isinstance(choice.problem, RowProblem) else RacedStep).pytorch
+
+
 def _results_with(
-    program: Program, inputs: Sequence[Tensor], replaced: Callable[[RacedStep], Runner]
+    program: Program,
+    inputs: Sequence[Tensor],
+    replaced: Callable[[RacedStep | RowStep], Runner],
 ) -> list[Any]:
-    """Return the results of a run in which norms and attentions run otherwise."""
+    """Return the results of a run in which steps with kernels that round otherwise run otherwise.
+
+    These are norms, attentions, softmax and activations.
+    """
     binding = program.borrow()
     for step in binding.steps:
         one = step.chosen
-        if isinstance(one, RacedStep) and one.algorithm != RACED_BY_PYTORCH:
+        if isinstance(one, RacedStep | RowStep) and _errs_unlike_pytorch(one.choice):
             step.run = replaced(one)
     program.give_back(binding)
     try:
@@ -182,24 +204,37 @@ def _results_with(
         binding.refresh()
 
 
-def _by_kernel(one: RacedStep) -> Runner:
-    return one.runner(NATIVE)
+def _by_kernel(one: RacedStep | RowStep) -> Runner:
+    return one.runner(_kernel_of(one))
 
 
-def _by_pytorch(one: RacedStep) -> Runner:
+def _kernel_of(one: RacedStep | RowStep) -> str:
+    """Return the kernel that runs a step, or that may run it while the choice is open."""
+    if isinstance(one, RacedStep):
+        return NATIVE
+    name: str | None = one.algorithm or one.problem.other
+    assert name is not None
+    return name
+
+
+def _by_pytorch(one: RacedStep | RowStep) -> Runner:
     """Run the kernel, for what it may write elsewhere, then PyTorch's operator."""
+    if isinstance(one, RowStep):
+        return one.runner(one.pytorch)
 
     def run() -> None:
         operand = one.overwritten()
         one.runner(NATIVE)()
         one.renew(operand)
-        one.runner(RACED_BY_PYTORCH)()
+        one.runner(RacedStep.pytorch)()
 
     return run
 
 
-def _by_float64(one: RacedStep) -> Runner:
+def _by_float64(one: RacedStep | RowStep) -> Runner:
     """Run the kernel, for what it may write elsewhere, then take the result from float64."""
+    if isinstance(one, RowStep):
+        return one.run_in_float64
 
     def run() -> None:
         right = one.reference()
