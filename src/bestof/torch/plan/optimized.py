@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 from collections import OrderedDict
@@ -322,7 +323,8 @@ class OptimizedModel(nn.Module):
             if self.memory is not None:
                 limit_memory(program, _limit(program, self.memory))
             run = partial(_eager, model, leaves, spec, grad)
-            verify_examples(program, inputs, expected, run)
+            wide = partial(_in_float64, model, leaves, spec)
+            verify_examples(program, inputs, expected, run, wide)
         return known
 
     def program(self, leaves: list[Any], spec: Any) -> tuple[Program, Any]:
@@ -624,6 +626,18 @@ def _eager(
     given = [next(rest) if isinstance(one, Tensor) else one for one in leaves]
     args, kwargs = pytree.tree_unflatten(given, spec)
     return eager_outputs(model, args, kwargs, grad=grad)
+
+
+def _in_float64(
+    model: nn.Module, leaves: list[Any], spec: Any, inputs: Sequence[Tensor]
+) -> tuple[list[Any], list[Tensor]] | None:
+    """Return what a copy of the model computes in float64; None if it does not run so."""
+    try:
+        wide = copy.deepcopy(model).double()
+        given = [one.double() if one.is_floating_point() else one for one in inputs]
+        return _eager(wide, leaves, spec, False, given)
+    except Exception:  # of any model: it may name its types, or memory is short
+        return None
 
 
 def _limit(program: Program, memory: int | Literal["eager"]) -> int:

@@ -22,9 +22,10 @@ from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.algorithm import Bound, PlacedLayer
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
+from bestof.torch.plan.algorithms.table import applicable
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.layers.layer import Layer
-from bestof.torch.plan.layers.problem import problem_of
+from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps import layer_reference
@@ -225,6 +226,101 @@ def test_a_result_with_another_value_for_nan_or_infinity_is_refused(
     x[1, 2] = value
     with pytest.raises(TorchError, match="NaN or infinity"):
         bt.optimize(nn.MaxPool1d(2).eval(), x)
+
+
+def settle_by(name: str) -> Any:
+    """Return what settles the layers that an algorithm computes, in place of a race."""
+
+    def settle(program: Program, _: Any) -> None:
+        for choice in program.choices.values():
+            if isinstance(choice.problem, FusedProblem) and name in applicable(choice.problem):
+                choice.settle(name)
+        program.bind_anew()
+
+    return settle
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.ReLU6])
+def test_a_library_that_loses_nan_of_the_example_loses_to_pytorch(
+    activation: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oneDNN gives 0 for NaN. Such a plan was refused."""
+    model, x = nn.Sequential(nn.Conv2d(16, 16, 3), activation()).eval(), torch.randn(2, 16, 9, 9)
+    monkeypatch.setattr(optimizing, "tune", settle_by("onednn"))
+    if chosen(bt.optimize(model, x)) != ["onednn"]:
+        pytest.skip("PyTorch has no oneDNN here")
+    x[1, 3, 4, 4], x[0, 3, 2, 2] = NAN, INF
+    with pytest.warns(BestofWarning, match="onednn puts NaN or infinity elsewhere"):
+        plan = bt.optimize(model, x)
+    assert chosen(plan) == ["pytorch"]
+    assert distances.distance(plan(x), model(x).detach()).same
+
+
+@pytest.mark.parametrize("value", [INF, -INF])
+@pytest.mark.parametrize("algorithm", ["direct", "pytorch"])
+def test_nan_that_the_model_makes_of_infinity_refuses_no_plan(
+    algorithm: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's GELU by oneDNN gives NaN for infinity. Its own kernel and float64 do not."""
+    monkeypatch.setattr(optimizing, "tune", settle_by(algorithm))
+    model, x = nn.Sequential(nn.Conv2d(16, 16, 3), nn.GELU()).eval(), torch.randn(2, 16, 9, 9)
+    x[1, 3, 4, 4] = value
+    plan = bt.optimize(model, x)
+    found, theirs = plan(x), model(x).detach()
+    right = copy.deepcopy(model).double()(x.double()).detach().float()
+    numbers = torch.isfinite(found) & torch.isfinite(theirs)
+    for got, one, exact in zip(found[~numbers], theirs[~numbers], right[~numbers], strict=True):
+        assert torch.equal(got.nan_to_num(7.0), one.nan_to_num(7.0)) or torch.equal(
+            got.nan_to_num(7.0), exact.nan_to_num(7.0)
+        )
+
+
+@pytest.mark.parametrize("wrong", [0.5, -INF])
+def test_a_value_that_neither_the_model_nor_float64_has_is_refused(
+    wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Program.run
+
+    def changed(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
+        (output,) = run(self, *args, **kwargs)
+        return [torch.where(torch.isfinite(output), output, wrong)]
+
+    monkeypatch.setattr(Program, "run", changed)
+    model, x = nn.Sequential(nn.Conv2d(16, 16, 3), nn.GELU()).eval(), torch.randn(2, 16, 9, 9)
+    x[1, 3, 4, 4] = INF
+    with pytest.raises(TorchError, match="NaN or infinity"):
+        bt.optimize(model, x)
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("activation", [nn.Identity, nn.ReLU, nn.GELU, nn.SiLU])
+def test_live_checks_take_no_nan_for_a_fault_and_find_faults_behind_it(
+    activation: type[nn.Module], value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Normal numbers decide where values hold NaN or infinity."""
+    model, x = nn.Sequential(nn.Conv2d(16, 16, 3), activation()).eval(), torch.randn(2, 16, 9, 9)
+    poisoned = x.clone()
+    poisoned[1, 3, 4, 4] = value
+
+    def told(plan: bt.OptimizedModel) -> list[str | None]:
+        program = next(iter(plan._programs.values())).program
+        binding = program.borrow()
+        binding.slots[0] = poisoned
+        found = []
+        for step in binding.steps:
+            if step.chosen is not None and step.chosen.is_comparable:
+                found.append(step.chosen.complaint())
+            step.run()
+        program.give_back(binding)
+        return found
+
+    found = told(bt.optimize(model, x))
+    assert found
+    assert found == [None] * len(found)
+    monkeypatch.setattr(verification, "verify", lambda *_: True)
+    scale_layers(monkeypatch, 1.5)
+    (wrong,) = [one for one in told(bt.optimize(model, x)) if one is not None]
+    assert "random values" in wrong
 
 
 class Poisoned(nn.Module):

@@ -40,6 +40,49 @@ def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]
     return scales
 
 
+def replace_libraries(program: Program, inputs: Sequence[Tensor]) -> bool:
+    """Let PyTorch run the layers whose library loses NaN; return whether there are any.
+
+    oneDNN's ReLU gives 0 for NaN.
+    """
+    found = False
+    binding = program.borrow()
+    try:
+        binding.slots[: len(inputs)] = program.changed.copied(inputs)
+        for step in binding.steps:
+            one = step.chosen
+            if isinstance(one, ComparedStep) and _loses_nan(one):
+                step.run, found = one.run, True
+            elif not isinstance(one, ComparedStep):
+                step.run()
+    finally:
+        binding.refresh()
+        program.give_back(binding)
+    if found:
+        program.bind_anew()
+    return found
+
+
+def _loses_nan(one: ComparedStep) -> bool:
+    """Run a step, and by PyTorch instead if a library puts NaN or infinity elsewhere."""
+    name, overwritten = one.algorithm, one.overwritten()
+    one.renew(overwritten)
+    one.run()
+    if name in (None, one.pytorch) or not one.trusts(str(name)):
+        return False
+    found = one.compared(name, overwritten)
+    if found.same:
+        return False
+    _warn(
+        f"{one.problem}: {name} {found.complaint('the values that reach it')}; PyTorch's own "
+        "kernel takes its place"
+    )
+    one.settle(one.pytorch)
+    one.renew(overwritten)
+    one.run()
+    return True
+
+
 def _run_compared(one: ComparedStep) -> float:
     """Run a step, and by PyTorch instead if it is wrong; return what its error is relative to."""
     name, overwritten = one.algorithm, one.overwritten()

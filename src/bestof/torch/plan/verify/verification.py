@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -23,12 +24,13 @@ from bestof.torch.plan.trace.graph import argument
 from bestof.torch.plan.trace.strides import copied
 from bestof.torch.plan.verify.bounds import Bounds
 from bestof.torch.plan.verify.injected_errors import results_of
-from bestof.torch.plan.verify.step_verification import verify_steps
+from bestof.torch.plan.verify.step_verification import replace_libraries, verify_steps
 from bestof.torch.plan.verify.verification_inputs import are_usual, finite_inputs, normal_inputs
 
 _REMEDY = "accuracy='exact' runs the model's own operators; the model is untouched"
 
 Results = tuple[Sequence[Any], Sequence[Tensor]]  # the outputs; the inputs as they are left
+Wide = Callable[[Sequence[Tensor]], Results | None]  # of a model in float64
 
 
 def verify_examples(
@@ -36,13 +38,16 @@ def verify_examples(
     inputs: Sequence[Tensor],
     expected: Results,
     run: Callable[[Sequence[Tensor]], Results],
+    wide: Wide = lambda _: None,
 ) -> None:
     """Verify a plan for the example inputs, and for others if these tell little.
 
-    run: runs the model on other inputs. If the example holds NaN or infinity, the plan must also be
-    right for numbers in their place. If rounding explains large differences, as for numbers near
-    1e6 before a norm, or if no input is of a usual size, it must also be right for normal numbers.
-    Inputs of which the model makes no numbers are left out.
+    run: runs the model on other inputs. wide: runs it in float64, or returns None.
+
+    If the example holds NaN or infinity, the plan must also be right for numbers in their place. If
+    rounding explains large differences, as for numbers near 1e6 before a norm, or if no input is of
+    a usual size, it must also be right for normal numbers. Inputs of which the model makes no
+    numbers are left out.
     """
     if _is_random(program):
         return
@@ -52,11 +57,11 @@ def verify_examples(
     tells = False
     numbers = finite_inputs(inputs)
     if numbers is not None:  # first, for what they show of a kernel
-        tells = _verify_others(program, numbers, run)
-    tells = (verify(program, inputs, *expected) and are_usual(inputs)) or tells
+        tells = _verify_others(program, numbers, run, wide)
+    tells = (verify(program, inputs, *expected, wide) and are_usual(inputs)) or tells
     others = None if tells else normal_inputs(inputs)
     if others is not None:
-        _verify_others(program, others, run)
+        _verify_others(program, others, run, wide)
 
 
 def verify_bits(
@@ -77,6 +82,12 @@ def verify_bits(
     )
 
 
+def _flat_wide(program: Program, inputs: Sequence[Tensor], wide: Wide) -> list[Any] | None:
+    """Return the results of the model in float64; None if it does not run so."""
+    results = wide(inputs)
+    return None if results is None else _flat(program, results)
+
+
 def _flat(program: Program, results: Results) -> list[Any]:
     """Return the outputs, then the inputs that the program changes."""
     outputs, changed = results
@@ -94,7 +105,10 @@ def same_bits(got: Sequence[Any], rights: Sequence[Any]) -> bool:
 
 
 def _verify_others(
-    program: Program, inputs: Sequence[Tensor], run: Callable[[Sequence[Tensor]], Results]
+    program: Program,
+    inputs: Sequence[Tensor],
+    run: Callable[[Sequence[Tensor]], Results],
+    wide: Wide,
 ) -> bool:
     """Verify a plan for other inputs, unless the model makes no numbers of them.
 
@@ -107,11 +121,15 @@ def _verify_others(
     outputs = (one for one in expected[0] if isinstance(one, Tensor))
     if not all(isfinite(peak(one)) for one in outputs if one.is_floating_point()):
         return False
-    return verify(program, inputs, *expected) and are_usual(inputs)
+    return verify(program, inputs, *expected, wide) and are_usual(inputs)
 
 
 def verify(
-    program: Program, inputs: Sequence[Tensor], expected: Sequence[Any], changed: Sequence[Tensor]
+    program: Program,
+    inputs: Sequence[Tensor],
+    expected: Sequence[Any],
+    changed: Sequence[Tensor],
+    wide: Wide = lambda _: None,
 ) -> bool:
     """Return whether the results tell that the plan is right.
 
@@ -119,6 +137,8 @@ def verify(
     TorchError if they differ from the model's by more than rounding explains.
 
     expected: the outputs. changed: the inputs, as the model leaves them. `inputs` are not changed.
+    wide: runs the model in float64. NaN and infinity must lie where the model has them, or where
+    the model in float64 has.
 
     First, each kernel is compared with PyTorch or float64 on the values that reach it. If it is
     wrong, PyTorch's takes its place, and a warning says so. Then the outputs are compared. How
@@ -128,8 +148,11 @@ def verify(
     with torch.no_grad():
         scales = verify_steps(program, inputs)
         rights = [*expected, *(changed[place] for place in program.changed.places)]
-        bounds = Bounds(program, inputs, scales)
+        bounds = Bounds(program, inputs, scales, partial(_flat_wide, program, inputs, wide))
         wrong = bounds.complaint(bounds.got, rights)
+        if wrong is not None and replace_libraries(program, inputs):
+            bounds.got = results_of(program, inputs)
+            wrong = bounds.complaint(bounds.got, rights)
         if wrong is not None:
             wrong = _complaint_of_kernels(program, inputs, bounds, rights, wrong)
         if wrong is not None:
