@@ -177,9 +177,11 @@ def _bound(held: Held, limit: int) -> str:
 def _saved(total: Net, run: Run) -> str:
     if total.saved < 0:
         return f"nothing: orders cost {duration(-total.saved)} in {plural(total.calls, 'call')}"
+    # What settled calls would have taken alone is not known: earlier decisions keep no times.
     return (
-        f"{duration(total.saved)} of the {duration(run.seconds + total.saved)} that the first "
-        f"alternatives would have taken, in {plural(total.calls, 'settled call')}"
+        f"{duration(total.saved)} in {plural(total.calls, 'settled call')}; with the first "
+        f"alternatives in these, the whole run would have taken "
+        f"{duration(run.seconds + total.saved)}"
     )
 
 

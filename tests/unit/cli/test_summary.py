@@ -92,7 +92,8 @@ def test_lowered_threads_are_told() -> None:
 def test_saved_tuning_and_net_agree() -> None:
     lines = summary_lines(ended(problem("p", 7)), Tuned(), None)
     assert fact(lines, "saved") == (
-        "7.00 s of the 20.0 s that the first alternatives would have taken, in 7 settled calls"
+        "7.00 s in 7 settled calls; with the first alternatives in these, the whole run would have "
+        "taken 20.0 s"
     )
     assert fact(lines, "tuning") == "cost 500 ms, 3.8 % of the run, in 4 trials"
     assert fact(lines, "net") == "6.50 s: saved, less what tuning cost"
