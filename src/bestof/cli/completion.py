@@ -80,18 +80,22 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _levels() -> list[Level]:
-    """Return all levels. A benchmark whose packages are missing has no options."""
+    """Return all levels. A command whose packages are missing has no options."""
     levels = [Level("", tuple((one.name, one.summary) for one in COMMANDS), ())]
     for command in COMMANDS:
         if command.name != "bench":
-            levels += _of(command.name, import_module(command.module).make_parser())
+            levels += _of_module(command.name, command.module)
     levels.append(Level("bench", tuple((one.name, one.summary) for one in BENCHES), ()))
     for bench in BENCHES:
-        try:
-            levels += _of(f"bench {bench.name}", import_module(bench.module).make_parser())
-        except ImportError:
-            levels.append(Level(f"bench {bench.name}", (), ()))
+        levels += _of_module(f"bench {bench.name}", bench.module)
     return levels
+
+
+def _of_module(words: str, module: str) -> list[Level]:
+    try:
+        return _of(words, import_module(module).make_parser())
+    except ImportError:
+        return [Level(words, (), ())]
 
 
 def _of(words: str, parser: argparse.ArgumentParser) -> list[Level]:

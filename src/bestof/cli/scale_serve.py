@@ -18,7 +18,6 @@ from bestof.progress import under_way
 from bestof.scale.cores import Cores
 from bestof.scale.experiment import check_room
 from bestof.scale.instances import Instances
-from bestof.scale.plan_inputs import batches_of
 from bestof.scale.serving import ServingMeasurement, shown
 from bestof.scale.split import Split, splits
 from bestof.scale.table import serving_lines, serving_records, start_lines
@@ -36,6 +35,9 @@ def latency(text: str) -> float:
 
 def serve(options: argparse.Namespace, cores: Cores) -> int:
     """Measure, and print the table and how to start the best setting."""
+    # Here, because `bestof completion` reads the parser, and needs no PyTorch.
+    from bestof.scale.plan_inputs import batches_of  # noqa: PLC0415
+
     file = options.serve
     if Path(file).is_file():  # `batches_of` tells of other files
         check_room(Path(file).stat().st_size, available_memory())

@@ -9,18 +9,16 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import is_zipfile
-
-import torch
-from torch import nn
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
 from bestof.cli.options import add_json, parser_of, tell
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.progress import under_way
-from bestof.torch.plan.engine_model import EngineModel
-from bestof.torch.plan.optimize import optimize
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _EPILOG = """\
 MODEL is a file that torch.export.save has written, or a Python file that defines
@@ -39,6 +37,12 @@ the same choice."""
 def call(argv: Sequence[str]) -> int:
     """Parse the arguments, measure, and print a line for each engine."""
     options = make_parser().parse_args(argv)
+    # Here, because `bestof completion` reads the parser, and needs no PyTorch.
+    import torch  # noqa: PLC0415
+
+    from bestof.torch.plan.engine_model import EngineModel  # noqa: PLC0415
+    from bestof.torch.plan.optimize import optimize  # noqa: PLC0415
+
     model, example = _read(Path(options.model))
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -97,6 +101,8 @@ def _read(file: Path) -> tuple[nn.Module, Any]:
     missing = [name for name in ("model", "example") if name not in found]
     if missing:
         raise InvalidArgument(f"{file}: it must define `model` and `example`; {missing[0]} is not")
+    from torch import nn  # noqa: PLC0415 - see `call`
+
     model, example = found["model"], found["example"]
     if not isinstance(model, nn.Module) and callable(model):
         model = model()
@@ -107,6 +113,8 @@ def _exported(file: Path) -> tuple[nn.Module, Any]:
     expected = f"{file}: expected a Python file (.py), or what torch.export.save has written"
     if not is_zipfile(file):
         raise InvalidArgument(f"{expected}; it is neither")
+    import torch  # noqa: PLC0415 - see `call`
+
     try:
         exported = torch.export.load(file)
     except Exception as error:  # it raises anything for an archive of another kind

@@ -6,6 +6,7 @@ import contextlib
 import io
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,23 @@ def test_zsh_reads_the_script(scripts: dict[str, Path]) -> None:
     assert shown("zsh", "-f", "-c", f"source {scripts['zsh']}; print $_comps[bestof]") == [
         "_bash_complete -o default -F _bestof"
     ]
+
+
+@pytest.mark.parametrize("missing", [("torch",), ("torch", "numpy", "rich", "matplotlib")])
+def test_no_package_is_needed(missing: tuple[str, ...]) -> None:
+    """It failed without PyTorch. Benchmarks that need a package have no options then."""
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        "from bestof.cli import main; sys.exit(main(['completion', 'bash']))"
+    )
+    lines = "\n".join(shown(sys.executable, "-c", program))
+    for words, option in [("scale", "--serve"), ("serve-check", "--engines"), ("run", "--locked")]:
+        (found,) = [line for line in lines.splitlines() if f'"{words}") words=' in line]
+        assert option in found
+    assert '"bench model") words="" options=""' in lines
+
+
+@pytest.mark.parametrize("module", ["scale", "serve_check"])
+def test_commands_import_pytorch_when_they_run(module: str) -> None:
+    program = f"import sys, bestof.cli.{module}; print('torch' in sys.modules)"
+    assert shown(sys.executable, "-c", program) == ["False"]
