@@ -6,10 +6,14 @@ import os
 import sys
 import warnings
 from types import FrameType
+from typing import Any
 
 from bestof.errors import BestofWarning
 
 _PACKAGE = __name__.partition(".")[0]
+_PACKAGES = {_PACKAGE, f"{_PACKAGE}_autoload"}
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_registry: dict[Any, Any] = {}  # of warnings without a line
 _INSTALLED = (
     "<frozen ",
     os.path.dirname(os.__file__) + os.sep,
@@ -25,7 +29,8 @@ def warn(message: str) -> None:
     """Give a BestofWarning for the innermost line outside of bestof and of installed libraries.
 
     A library may stand between the two, as the layers of PyTorch do. If there is no line of the
-    user, the warning points at the library's line.
+    user, the warning points at the library's line; if there is none either, at no line. So no
+    warning shows a line of bestof.
     """
     level, frame = 1, sys._getframe(0)
     library: int | None = None
@@ -35,7 +40,12 @@ def warn(message: str) -> None:
                 break
             library = library or level
         if frame.f_back is None:
-            level = library or level
+            if library is None:
+                warnings.warn_explicit(
+                    message, BestofWarning, f"<{_PACKAGE}>", 1, _PACKAGE, _registry
+                )
+                return
+            level = library
             break
         frame = frame.f_back
         level += 1
@@ -53,4 +63,12 @@ def warn_of_all(messages: list[str]) -> None:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
+    """Return whether a frame runs bestof's code: a module, or the program that calls the command.
+
+    The module of `python -m bestof` and the program have the name `__main__`.
+    """
+    name, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+    if name.partition(".")[0] in _PACKAGES or file.startswith(_FOLDER):
+        return True
+    program = os.path.splitext(os.path.basename(file))[0]
+    return name == "__main__" and program == _PACKAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -54,6 +55,39 @@ def test_without_a_line_of_the_user_a_warning_points_at_the_library(
         warnings.simplefilter("always")
         notice.warn("something")
     assert [w.filename for w in told] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bestof.module", "bestof_autoload.module", "__main__"],
+    ids=["own", "autoload", "program"],
+)
+def test_no_warning_shows_a_line_of_bestof(name: str, tmp_path: Path) -> None:
+    """Of the start of a process, where no line of the user is: as `bestof run` imports PyTorch."""
+    file = tmp_path / "bestof"
+    file.write_text(
+        "import bestof.selection.notice as notice\n"
+        f"code = compile('notice.warn(\\'heard\\')', {str(file)!r}, 'exec')\n"
+        f"exec(code, {{'__name__': {name!r}, 'notice': notice}})\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, file], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == "<bestof>:1: BestofWarning: heard\n"
+
+
+def test_a_line_of_the_user_behind_the_start_of_a_process_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(
+        "import bestof.selection.notice as notice\n"
+        "exec(\"notice.warn('heard')\", {'__name__': 'bestof_autoload', 'notice': notice})\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, file], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr.startswith(f"{file}:2: BestofWarning: heard\n")
 
 
 @pytest.mark.parametrize("asked", ["explain", "best_method_has_been_found"])

@@ -250,8 +250,9 @@ def test_a_library_that_loses_nan_of_the_example_loses_to_pytorch(
     if chosen(bt.optimize(model, x)) != ["onednn"]:
         pytest.skip("PyTorch has no oneDNN here")
     x[1, 3, 4, 4], x[0, 3, 2, 2] = NAN, INF
-    with pytest.warns(BestofWarning, match="onednn puts NaN or infinity elsewhere"):
+    with pytest.warns(BestofWarning, match="onednn puts NaN or infinity elsewhere") as told:
         plan = bt.optimize(model, x)
+    assert {one.filename for one in told} == {__file__}
     assert chosen(plan) == ["pytorch"]
     assert distances.distance(plan(x), model(x).detach()).same
 
@@ -431,8 +432,9 @@ def test_outputs_that_the_errors_of_pytorchs_norm_do_not_explain(
     monkeypatch.setattr(verification, "verify_steps", lambda *_: {})
     scale_norms(monkeypatch, 1.001)
     model, x = nn.LayerNorm(64).eval(), torch.randn(16, 64) + 1e3
-    with pytest.warns(BestofWarning, match="PyTorch's operators take their place"):
+    with pytest.warns(BestofWarning, match="PyTorch's operators take their place") as told:
         plan = bt.optimize(model, x)
+    assert {one.filename for one in told} == {__file__}
     assert torch.equal(plan(x), model(x))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from bestof.errors import BestofWarning
+from bestof.selection.notice import warn
 from bestof.torch.plan.run.program import Program
 from bestof.torch.plan.steps.compared_step import ComparedStep
 from bestof.torch.plan.steps.row_step import RowStep
@@ -109,5 +108,4 @@ def _verify_row(one: RowStep) -> None:
 
 
 def _warn(message: str) -> None:
-    # Of the caller of `optimize`.
-    warnings.warn(f"optimize: {message}", BestofWarning, stacklevel=10)
+    warn(f"optimize: {message}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.errors import BestofWarning, TorchError
+from bestof.errors import TorchError
+from bestof.selection.notice import warn
 from bestof.torch.ops.distance import are_equal, peak
 from bestof.torch.ops.rounding_operation import RoundingOperation
 from bestof.torch.plan.algorithms.algorithm import Runner
@@ -179,11 +179,9 @@ def _complaint_of_kernels(
     difference = bounds.complaint(got, _results_with(program, inputs, _by_float64))
     if difference is None:
         return None
-    warnings.warn(
+    warn(
         f"optimize: {difference}, with norms, attentions, softmax and activations by native "
-        "kernels; PyTorch's operators take their place",
-        BestofWarning,
-        stacklevel=8,
+        "kernels; PyTorch's operators take their place"
     )
     for choice in raced:
         choice.settle(_pytorchs(choice))
