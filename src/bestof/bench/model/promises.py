@@ -118,14 +118,16 @@ def promised_peers(job: Job) -> tuple[str, ...]:
     """Return the names of the peers that a promise compares.
 
     Those that compile for minutes are left out: `torch.compile`, with `max-autotune` too, and
-    zentorch were the best of no network of convolutions in float32.
+    zentorch were the best of no network of convolutions in float32. ncnn and the other layout of
+    PyTorch were the best of no network of small layers.
     """
     if job.train:
         return "eager", "eager-last", "enable", "enable-last"
     if job.threads < THREADS or job.plans > 1:
         return ("optimize",)
     ours = {name for promise in PROMISES if promise.job == job for name in promise.ours}
-    return "eager", "eager-last", "openvino", "onnxruntime", "ncnn", *sorted(ours)
+    others = () if job.model in _SMALL else ("eager-last", "ncnn")
+    return "eager", *others, "openvino", "onnxruntime", *sorted(ours)
 
 
 def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
