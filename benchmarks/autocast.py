@@ -5,14 +5,19 @@ for both. A ratio above 1 means that `enable` is faster; it is the median over p
 step of the same model in float32 stands beside them: a processor without instructions for the type
 emulates it, and may then be slower than in float32. Weights and inputs are random.
 
+With `--layout`, `layout.enable` has chosen the layout of the model that `enable` trains; the other
+stays in channels first. This takes 130 steps more.
+
     python benchmarks/autocast.py --threads 2
     python benchmarks/autocast.py --only resnet50 --size 64 --dtype float16
     python benchmarks/autocast.py --only bert --layers 12 --rounds 10
+    python benchmarks/autocast.py --only resnet50 --layout
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -20,10 +25,14 @@ import torch
 from torch import Tensor, nn
 from training_steps import Step, add_options, compared, prepare, print_choices, timed
 
+import bestof.torch as bt
 from bestof.profile.peak import measure_peak
 from bestof.profile.recording.recorder import processor_name
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+LAYOUT_STEPS = 130
+"""Steps after which the layouts are compared: 20 pairs of turns of four steps, or fewer, decide."""
 
 
 def bert(options: argparse.Namespace) -> tuple[str, nn.Module, Tensor]:
@@ -67,6 +76,23 @@ def training_step(model: nn.Module, x: Tensor, dtype: torch.dtype | None) -> Ste
     return step
 
 
+def compared_with_layout(
+    step: Step, other: Step, rounds: int, clock: Callable[[], float]
+) -> list[list[float]]:
+    """Return the seconds of a step as it is, and of one with a chosen layout and `enable`."""
+    with bt.enabled({"kernel": {"budget": None}, "layout": {"enable": True}}):
+        for _ in range(LAYOUT_STEPS):
+            other()
+    times: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        step()
+        times[0].append(timed(step, clock))
+        with bt.enabled():
+            other()
+            times[1].append(timed(other, clock))
+    return times
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -77,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--layers", type=int, default=12, help="of BERT")
     parser.add_argument("--size", type=int, default=224, help="of the images of ResNet50")
+    parser.add_argument("--layout", action="store_true", help="choose the layout, too")
     options = parser.parse_args(arguments)
     clock = prepare(options)
     peak = measure_peak().flops
@@ -95,6 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wide = timed(single, clock)
         step = training_step(model, x, DTYPES[options.dtype])
         steps, times = compared(step, options.rounds, options.settling, clock)
+        if options.layout:
+            as_is = training_step(copy.deepcopy(model), x, DTYPES[options.dtype])
+            times = compared_with_layout(as_is, step, options.rounds, clock)
+            steps += LAYOUT_STEPS
         plain, enabled = (1e3 * statistics.median(one) for one in times)
         ratio = statistics.median(one / other for one, other in zip(*times, strict=True))
         print(
