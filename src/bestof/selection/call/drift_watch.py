@@ -70,11 +70,6 @@ class DriftWatch:
             knowledge.journal.deliver()
         return True
 
-    def remembers(self, problem: Hashable) -> bool:
-        """Return whether a problem is in memory, settled or searched."""
-        knowledge = self._knowledge
-        return problem in knowledge.decisions or problem in knowledge.tunings
-
     def give_up(self, problem: Hashable, reason: str) -> bool:
         """Search a settled problem without its winner, which has failed in a call.
 

@@ -75,9 +75,6 @@ class AgreeingSelector(Protocol):
     def race_again(self, problem: Hashable) -> bool:
         """Search a settled problem again. Return false if it is not settled here."""
 
-    def remembers(self, problem: Hashable) -> bool:
-        """Return whether a problem is in memory, settled or searched."""
-
 
 class Agreement(Protocol):
     """Makes all ranks of a job follow one search for each problem."""

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed
@@ -17,7 +17,6 @@ from bestof.selection.policies.policy import Policy, searches_at_any_time
 from bestof.selection.state.registry import AgreeingSelector
 from bestof.torch.process.ranks.agreed_search import AgreedPolicy
 from bestof.torch.process.ranks.courier import Courier, KeyValueStore
-from bestof.torch.process.ranks.problem_log import ProblemLog
 from bestof.torch.process.steps import count_steps, steps
 
 PREFIX = "bestof/ranks/3"
@@ -26,44 +25,6 @@ PREFIX = "bestof/ranks/3"
 _log = logging.getLogger("bestof")
 
 Group = tuple[object, Callable[[], KeyValueStore]]
-
-MANY = 4096
-"""Problems and names that may be in memory at least before some leave it."""
-
-_NEW = 256  # the last problems, which their selectors may not have in memory yet
-
-
-class _Known(NamedTuple):
-    """A problem of this rank, as long as its selector has it in memory."""
-
-    name: str  # of the selector and the problem, without a number
-    selector: weakref.ref[AgreeingSelector]
-    problem: Hashable
-    log: ProblemLog  # so that it stays
-
-    @property
-    def is_remembered(self) -> bool:
-        """Whether the selector is there, and has the problem in memory."""
-        selector = self.selector()
-        return selector is not None and selector.remembers(self.problem)
-
-
-class _Numbers:
-    """The selectors that have met a problem of one name.
-
-    met: how many there were so far. A number is never given twice while this is in memory.
-    """
-
-    __slots__ = ("met", "selectors")
-
-    def __init__(self) -> None:
-        self.met = 0
-        self.selectors: list[tuple[int, weakref.ref[AgreeingSelector]]] = []
-
-    @property
-    def may_begin_anew(self) -> bool:
-        """Whether the next question gets the same number if this was forgotten."""
-        return self.met == 1 and any(one() is not None for _, one in self.selectors)
 
 
 class Agreement:
@@ -91,9 +52,9 @@ class Agreement:
         self._group: object = None  # that the courier was made for
         self._courier: Courier | None = None
         self._lock = threading.Lock()
-        self._numbers: dict[str, _Numbers] = {}  # by the name of a problem, the last met behind
-        self._problems: dict[str, _Known] = {}
-        self._many = MANY  # problems before the next sweep
+        self._met: dict[str, int] = {}  # how many selectors of a name have met a problem so far
+        self._selectors: dict[str, list[tuple[int, weakref.ref[AgreeingSelector]]]] = {}
+        self._problems: dict[str, tuple[weakref.ref[AgreeingSelector], Hashable]] = {}
         if hasattr(os, "register_at_fork"):
             itself = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forked(itself))
@@ -120,12 +81,9 @@ class Agreement:
             courier = self._current()
             if courier is None:
                 return policy
-            if len(self._problems) >= self._many or len(self._numbers) >= 2 * self._many:
-                self._sweep()
             key = self._key(selector, text)
-            log = courier.log(key)
-            name = f"{selector.name}/{text}"
-            self._problems[key] = _Known(name, weakref.ref(selector), problem, log)
+            self._problems[key] = weakref.ref(selector), problem
+        log = courier.log(key)
         if self._background:
             courier.start()
         return AgreedPolicy(policy, log, self._step, reopens)
@@ -144,42 +102,19 @@ class Agreement:
     def _key(self, selector: AgreeingSelector, text: str) -> str:
         """Return the key of a problem of this selector, which is the same on all ranks.
 
-        Selectors are numbered as they come. A number is not given twice: when a selector that is
-        gone leaves memory depends on the garbage collector, which runs on each rank by itself.
+        Selectors are numbered as they come. A number is never given twice: when a selector that
+        is gone leaves memory depends on the garbage collector, which runs on each rank by itself.
         """
         name = f"{selector.name}/{text}"
-        found = self._numbers.pop(name, None) or _Numbers()
-        self._numbers[name] = found
-        found.selectors = [pair for pair in found.selectors if pair[1]() is not None]
-        for number, one in found.selectors:
+        known = self._selectors.setdefault(name, [])
+        known[:] = [(number, one) for number, one in known if one() is not None]
+        for number, one in known:
             if one() is selector:
                 return f"{selector.name}/{number}/{text}"
-        number, found.met = found.met, found.met + 1
-        found.selectors.append((number, weakref.ref(selector)))
+        number = self._met.get(name, 0)
+        self._met[name] = number + 1
+        known.append((number, weakref.ref(selector)))
         return f"{selector.name}/{number}/{text}"
-
-    def _sweep(self) -> None:
-        """Forget the problems that their selectors have forgotten, and the logs of these.
-
-        A selector bounds its memory, and so this is bounded too. Ranks that meet a problem again
-        begin its log anew. Of the names whose next number would be another one without these, the
-        last `MANY` stay.
-        """
-        problems, first_new = list(self._problems.items()), len(self._problems) - _NEW
-        self._problems = {
-            key: one
-            for place, (key, one) in enumerate(problems)
-            if place >= first_new or one.is_remembered
-        }
-        used = {one.name for one in self._problems.values()}
-        others = [
-            name
-            for name, one in self._numbers.items()
-            if name not in used and not one.may_begin_anew
-        ]
-        kept = used.union(others[-MANY:])
-        self._numbers = {name: one for name, one in self._numbers.items() if name in kept}
-        self._many = max(MANY, 2 * len(self._problems))
 
     def _current(self) -> Courier | None:
         found = self._find_group()
@@ -202,13 +137,13 @@ class Agreement:
     def _reopened(self, key: str) -> None:
         """Search a problem again here too, because a rank has reopened it."""
         with self._lock:
-            known = self._problems.get(key)
-        live = None if known is None else known.selector()
-        if known is None or live is None:
+            selector, problem = self._problems.get(key, (lambda: None, None))
+        live = selector()
+        if live is None:
             return
         try:
             # False if it is not settled here: then its search reads the entry itself.
-            live.race_again(known.problem)
+            live.race_again(problem)
         except Exception as error:  # a warning or a listener that raises must not end the thread
             _log.warning("%s: not searched again: %s: %s", key, type(error).__name__, error)
 

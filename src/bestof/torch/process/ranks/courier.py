@@ -10,11 +10,9 @@ import atexit
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
-from weakref import WeakValueDictionary
 
 from bestof.entries import entries
 from bestof.torch.process.ranks.entry import REOPEN, Entry, parse_place, place_text
@@ -33,10 +31,6 @@ then ask the store of their job 512 times a second."""
 
 PATIENT_LOOKS = 10
 """After so many looks without a call or an entry, the time between looks doubles, up to REST."""
-
-MOST_RECENT = 4096
-"""Logs that stay in memory although nothing on this rank holds them: of problems that only other
-ranks have met so far. The last ones that were read stay."""
 
 MOST_ENTRIES = 64
 """Entries in one place of the log."""
@@ -82,9 +76,7 @@ class Courier:
         self._process = os.getpid()
         self._place = 0  # the first place that this rank has not read
         self._lock = threading.Lock()
-        # All logs that are held: by a search, by the agreement, or as one of the recent ones.
-        self._logs: WeakValueDictionary[str, ProblemLog] = WeakValueDictionary()
-        self._recent: OrderedDict[str, ProblemLog] = OrderedDict()
+        self._logs: dict[str, ProblemLog] = {}
         self._offers: dict[str, tuple[ProblemLog, int]] = {}  # and the steps of their offers
         self._wake = threading.Event()
         self._quiet = 0  # looks in a row that found nothing to do
@@ -95,16 +87,8 @@ class Courier:
         self._thread: threading.Thread | None = None
 
     def log(self, key: str) -> ProblemLog:
-        """Return the log of a problem; it lasts as long as it is held, or is a recent one."""
         with self._lock:
-            log = self._logs.get(key)
-            if log is None:
-                log = self._logs[key] = ProblemLog(key, self)
-            self._recent[key] = log
-            self._recent.move_to_end(key)
-            if len(self._recent) > MOST_RECENT:
-                self._recent.popitem(last=False)
-            return log
+            return self._logs.setdefault(key, ProblemLog(key, self))
 
     def start(self) -> None:
         """Start the thread; the second call does nothing. Give up the log if none can start."""

@@ -30,7 +30,7 @@ class ProblemLog:
     The courier appends to `entries`. Searches read them and make offers.
     """
 
-    __slots__ = ("__weakref__", "_carrier", "_offer", "entries", "key")
+    __slots__ = ("_carrier", "_offer", "entries", "key")
 
     def __init__(self, key: str, carrier: Carrier) -> None:
         self.key = key

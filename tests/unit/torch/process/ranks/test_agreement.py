@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from threading import Thread
 from time import sleep
 from typing import ClassVar
@@ -22,9 +21,6 @@ class Selector:
 
     def race_again(self, problem: object) -> None:
         raise AssertionError("nothing was reopened")
-
-    def remembers(self, problem: object) -> bool:
-        return True
 
 
 class Empty:
@@ -50,79 +46,6 @@ def test_the_garbage_collector_of_a_rank_does_not_change_the_names_of_problems()
     assert keeping._key(second, "5") == forgetting._key(second, "5") == "toy/1/5"
     assert keeping._key(first, "5") == "toy/0/5"
     assert keeping._key(second, "6") == "toy/0/6"
-
-
-class Forgetful(Selector):
-    """Has the last problems in memory."""
-
-    def __init__(self, name: str = "toy") -> None:
-        self.name, self.last = name, deque[object](maxlen=10)
-
-    def remembers(self, problem: object) -> bool:
-        return problem in self.last
-
-
-def agreement_of(store: object) -> Agreement:
-    group = object()
-    return Agreement(lambda: (group, lambda: store), lambda: 0, background=False)
-
-
-def test_what_selectors_forget_leaves_the_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four dictionaries kept an entry for each problem that a rank had ever met."""
-    monkeypatch.setattr("bestof.torch.process.ranks.agreement.MANY", 40)
-    monkeypatch.setattr("bestof.torch.process.ranks.agreement._NEW", 5)
-    monkeypatch.setattr("bestof.torch.process.ranks.courier.MOST_RECENT", 30)
-    agreement, selector = agreement_of(Empty()), Forgetful()
-    agreement._many = 40
-    logs = []
-    for problem in range(2000):
-        selector.last.append(problem)
-        agreement.policy(selector, problem, Race())
-        logs.append(agreement._problems[f"toy/0/{problem}"].log.key)
-        # Selectors that are gone, each of a name of its own.
-        agreement.policy(Forgetful(f"gone {problem}"), problem, Race())
-        courier = agreement._courier
-        assert courier is not None
-        assert len(agreement._problems) <= 40
-        assert len(agreement._numbers) <= 80
-        assert len(courier._logs) <= 40 + 30
-        for one in selector.last:
-            assert f"toy/0/{one}" in agreement._problems or one > problem - 5
-    assert len(set(logs)) == 2000
-    # A selector that meets a forgotten problem again gets the key that it had.
-    assert agreement._key(selector, "3") == "toy/0/3"
-
-
-def test_the_log_of_a_search_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries of other ranks go on reaching the search, whatever else they write about."""
-    monkeypatch.setattr("bestof.torch.process.ranks.courier.MOST_RECENT", 3)
-    courier = Courier(Empty(), lambda: 0, lambda key: None)
-    held = courier.log("toy/0/5")
-    entry = Entry(TRY, 0, 0, 0, ("as is",), "as is")
-    courier._take([(f"toy/0/{place}", entry) for place in range(100, 200)])
-    assert courier.log("toy/0/199").entries == [entry]
-    assert courier.log("toy/0/150").entries == []
-    assert courier.log("toy/0/5") is held
-    assert len(courier._logs) <= 4
-
-
-def test_a_problem_in_memory_is_searched_again_after_thousands_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("bestof.torch.process.ranks.agreement.MANY", 40)
-    monkeypatch.setattr("bestof.torch.process.ranks.agreement._NEW", 5)
-    job = Job(1, 1)
-    (rank,) = job.ranks
-    job.overlap, rank.agreement._many, rank.selector._knowledge._max_problems = 0.0, 40, 64
-    job.finish()
-    for problem in range(100, 1100):
-        with rank.running():
-            rank.selector(problem)
-        rank.call()
-    assert rank.decision is not None
-    assert len(rank.agreement._problems) < 200
-    rank.agreement._reopened(f"toy/0/{PROBLEM}")
-    assert rank.decision is None
 
 
 def test_the_thread_has_ended_before_the_interpreter_does(
