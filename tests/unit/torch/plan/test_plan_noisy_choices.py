@@ -11,8 +11,10 @@ from plan_regimes import build, example
 from torch import Tensor, nn
 
 import bestof.torch as bt
+from bestof.errors import TorchError
 from bestof.selection.state.live_checks import LiveChecks
 from bestof.selection.state.registry import Defaults
+from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run import live_check, noisy_choices
 from bestof.torch.plan.run.noisy_choices import WAIT, NoisyChoices
@@ -92,23 +94,72 @@ def test_noisy_choices_are_raced_again_once(
 
 
 @torch.no_grad()
-def test_a_plan_whose_choices_wait_for_another_race_can_be_saved_and_released(
+def test_a_plan_whose_choices_wait_for_another_race_can_be_released(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
-    first, kept = algorithms(plan), program_of(plan).decisions()
-    now[0] = WAIT
-    for _ in range(2 * EVERY):
-        call(plan, x, right, 1)
-        if None in algorithms(plan):
-            break
-    assert None in algorithms(plan)
-    assert program_of(plan).decisions() == kept  # as a file has them
+    first = reopened(plan, x, now)
     plan.release()
     assert algorithms(plan) == first
     call(plan, x, right, 1)
+
+
+def reopened(plan: OptimizedModel, x: Tensor, now: list[float]) -> list[str | None]:
+    """Call a plan until its choices are open again; return what they were."""
+    first = algorithms(plan)
+    now[0] = WAIT
+    for _ in range(2 * EVERY):
+        plan(x)
+        if None in algorithms(plan):
+            return first
+    raise AssertionError("no choice was opened again")
+
+
+@torch.no_grad()
+def test_a_refused_release_leaves_the_races_open(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    model, x = made()
+    plan, right = bt.optimize(model, x), model(x)
+    reopened(plan, x, now)
+    unmet = bt.optimize(model, torch.cat([x, x]), tune=False)
+    plan.keep(next(iter(unmet._programs.values())))
+    first, last = (one.program for one in plan._programs.values())
+    with pytest.raises(TorchError, match="not chosen yet"):
+        plan.release()
+    for program in (first, last):
+        assert None in [one.algorithm for one in program.choices.values()]
+    call(plan, x, right, 1)
+
+
+@torch.no_grad()
+def test_release_takes_the_decision_of_a_race_that_has_ended(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    model, x = made()
+    plan = bt.optimize(model, x)
+    reopened(plan, x, now)
+    monkeypatch.setattr(ConvolutionStep, "decision", lambda step: PYTORCH.name)
+    plan.release()
+    assert set(algorithms(plan)) == {PYTORCH.name}
+
+
+@torch.no_grad()
+def test_release_takes_no_alternative_that_has_failed_since(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+    model, x = made()
+    plan = bt.optimize(model, x)
+    first = reopened(plan, x, now)
+    monkeypatch.setattr(ConvolutionStep, "_has_failed", lambda step, name: name in first)
+    with pytest.raises(TorchError, match="not chosen yet"):
+        plan.release()
+    assert None in algorithms(plan)
 
 
 @torch.no_grad()

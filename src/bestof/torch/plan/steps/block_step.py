@@ -71,9 +71,9 @@ class BlockChoice(Choice):
     @property
     def recorded(self) -> str | None:
         """The decision with those of the layers, as a plan file holds it."""
-        names, chosen = [choice.recorded for choice in self.layers], super().recorded
-        if chosen != BY_LAYERS:
-            return chosen
+        names = [choice.algorithm for choice in self.layers]
+        if self.algorithm != BY_LAYERS:
+            return self.algorithm
         return None if None in names else f"{BY_LAYERS}: {', '.join(map(str, names))}"
 
     def settle(self, name: str) -> None:

@@ -20,13 +20,14 @@ class Choice:
     of memory, or by verification, which replaces a wrong alternative. All bindings of a program
     share its choices, and bind to the alternative when they next look.
 
-    is_ordered: whether it holds for every number of threads.
+    is_ordered: whether it holds for every number of threads. earlier: what was chosen before the
+    choice was opened again.
     """
 
     def __init__(self, problem: Any) -> None:
         self.problem = problem
         self._algorithm: str | None = None
-        self._reopened: str | None = None  # what was chosen before
+        self.earlier: str | None = None
         self.is_ordered = False
 
     @property
@@ -36,11 +37,8 @@ class Choice:
 
     @property
     def recorded(self) -> str | None:
-        """The decision as a plan file holds it, and as `settle` takes it; None while it is open.
-
-        Of a choice that was opened again, what was chosen before.
-        """
-        return self.algorithm or self._reopened
+        """The decision as a plan file holds it, and as `settle` takes it; None while it is open."""
+        return self.algorithm
 
     def can_run(self, name: str) -> bool:
         """Return whether an alternative of this name computes the problem at its accuracy."""
@@ -54,14 +52,9 @@ class Choice:
     def reopen(self) -> bool:
         """Open the choice again, unless it was ordered; return whether it is open."""
         if not self.is_ordered:
-            self._reopened = self._algorithm or self._reopened
+            self.earlier = self._algorithm or self.earlier
             self._algorithm = None
         return self.algorithm is None
-
-    def close(self) -> None:
-        """Take back what was chosen before the choice was opened again, if it still is open."""
-        if self._algorithm is None:
-            self._algorithm = self._reopened
 
     def take(self, decision: str) -> None:
         """Take the selector's decision, which holds for the number of threads in use now."""
@@ -180,6 +173,23 @@ class ChosenStep(ABC):
         """Choose an alternative, and free what only the others need."""
         self.choice.settle(name)
         self.learn()
+
+    def close(self) -> bool:
+        """End another race of a choice that was made before; return whether this has closed it.
+
+        The selector's decision holds if it has one, else the earlier one, unless it failed since.
+        """
+        if self.algorithm is not None:
+            return False
+        earlier = self.choice.earlier
+        if self.decision() is None and earlier is not None and not self._has_failed(earlier):
+            self.choice.take(earlier)
+        self.learn()
+        return self.algorithm is not None
+
+    def _has_failed(self, name: str) -> bool:
+        rows = self.selector.explain(self).alternatives
+        return any(one.name == name and one.status == "disqualified" for one in rows)
 
     def learn(self) -> bool:
         """Take the selector's decision if there is one; return whether the choice is settled."""
