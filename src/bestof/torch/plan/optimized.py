@@ -631,7 +631,10 @@ def _eager(
 def _in_float64(
     model: nn.Module, leaves: list[Any], spec: Any, inputs: Sequence[Tensor]
 ) -> tuple[list[Any], list[Tensor]] | None:
-    """Return what a copy of the model computes in float64; None if it does not run so."""
+    """Return what a copy of the model computes in float64; None if it does not run so.
+
+    Meanwhile there are the weights once more, in float64. The model's hooks run, too.
+    """
     try:
         wide = copy.deepcopy(model).double()
         given = [one.double() if one.is_floating_point() else one for one in inputs]

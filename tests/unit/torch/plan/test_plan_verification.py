@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.ops import distance as distances
 from bestof.torch.ops.comparison import energies
-from bestof.torch.ops.distance import differences, finite, peak, rms
+from bestof.torch.ops.distance import Size, differences, finite, peak, rms
 from bestof.torch.ops.row import Row
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.algorithm import Bound, PlacedLayer
@@ -38,6 +39,7 @@ from bestof.torch.plan.steps.layer_reference import (
 from bestof.torch.plan.steps.raced_step import RacedStep
 from bestof.torch.plan.steps.row_step import RowProblem, RowStep
 from bestof.torch.plan.verify import bounds, injected_errors, verification
+from bestof.torch.plan.verify.injected_errors import Moved
 from bestof.torch.plan.verify.verification_inputs import are_usual, finite_inputs, normal_inputs
 
 NAN, INF = float("nan"), float("inf")
@@ -614,3 +616,29 @@ def test_no_image_is_compared_twice(images: int, compared: list[int]) -> None:
     (step,) = [one.convolution for one in binding.steps if one.convolution is not None]
     program.give_back(binding)
     assert compared_images(step.problem, images) == compared
+
+
+@pytest.mark.parametrize(
+    ("got", "right", "wide", "is_right"),
+    [
+        (-INF, torch.finfo(torch.float32).min, torch.finfo(torch.float64).min, False),
+        (INF, NAN, 1e300, False),
+        (INF, NAN, INF, True),
+        (2.0, NAN, 2.0, True),
+        (NAN, 2.0, NAN, True),
+        (NAN, 2.0, 2.0, False),
+    ],
+)
+def test_float64_excuses_only_what_the_type_can_hold(
+    got: float, right: float, wide: float, is_right: bool
+) -> None:
+    """A mask of the smallest number is infinite in float32 if it comes from float64."""
+    others = torch.linspace(-1, 1, 7)
+    program: Any = SimpleNamespace(changed=SimpleNamespace(places=()))
+    found = bounds.Bounds.__new__(bounds.Bounds)
+    found._program, found._magnified, found._shaken = program, 1.0, [Moved(True, Size())]
+    found._run_wide = lambda: [
+        torch.cat([others.double(), torch.tensor([wide], dtype=torch.float64)])
+    ]
+    results = [torch.cat([others, torch.tensor([one])]) for one in (got, right)]
+    assert (found.complaint(results[:1], results[1:]) is None) == is_right

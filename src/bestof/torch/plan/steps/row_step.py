@@ -122,7 +122,7 @@ class RowStep(ChosenStep):
         return first.function(self._rows.original, self.problem.problem, *operands)
 
     def run_in_float64(self) -> None:
-        """Run the step by PyTorch's own kernel in float64, if the operation rounds."""
+        """Run the step by PyTorch's own kernel in float64, and round its result."""
         operands = self._operands()
         wide = [
             one.double() if isinstance(one, Tensor) and one.is_floating_point() else one

@@ -142,14 +142,17 @@ class Bounds:
         """Return the right result, with numbers of float64 where another result is NaN or infinite.
 
         NaN of the model that float64 has not are errors of a kernel: GELU by oneDNN makes NaN of
-        infinity. PyTorch has other kernels for other layouts, which do not.
+        infinity. PyTorch has other kernels for other layouts, which do not. Numbers of float64 that
+        are infinite in the type of the result stay out, such as a mask of the smallest number.
         """
         wide = None if self._wide is None else self._wide[place]
         if not isinstance(wide, Tensor) or wide.shape != right.shape:
             return right
         numbers = torch.isfinite(got) & torch.isfinite(right)
         alike = numbers | (got == right) | (torch.isnan(got) & torch.isnan(right))
-        return torch.where(alike, right, wide.to(right.dtype))
+        narrow = wide.to(right.dtype)
+        fits = torch.isfinite(narrow) | ~torch.isfinite(wide)
+        return torch.where(alike | ~fits, right, narrow)
 
     @cached_property
     def _wide(self) -> Sequence[Any] | None:
