@@ -16,9 +16,9 @@ namespace bestof {
 namespace BESTOF_TARGET {
 
 // Rows of one block. Its part of A takes up to half of L2, because each block streams all of B from
-// L3 or memory. There are enough blocks for every thread, unless B is larger than A and its panels
-// are enough: 196 rows of 512 by 1,024 columns took 502 us in four blocks, 441 in one (Zen 5, two
-// threads, in ResNeXt50).
+// L3 or memory. If there are several threads, there are enough blocks for all of them, unless B is
+// larger than A and its panels are enough: 196 rows of 512 by 1,024 columns took 502 us in four
+// blocks, 441 in one (Zen 5, two threads, in ResNeXt50).
 BESTOF_INLINE long block_rows(long total, long row_floats, long panel_floats, long panels,
                               int threads) {
   long rows = larger(level2_bytes() / 8 / larger(row_floats, 1), 4 * kTileRows);
@@ -175,7 +175,7 @@ inline void multiply_block(const RowBlock<In, Out>& block, long count, long offs
     for (long t = 0; t < cut.tiles; ++t) {
       const long first = cut.begin(t), rows = cut.begin(t + 1) - first, left = cut.tiles - t;
       const TileRows<In> tile = {block.row + first, block.leading, offset, block.stride};
-      // B streams from L3 or memory: the last two tiles of a panel prefetch a half of the next.
+      // B streams from L3 or memory: the last two tiles of a panel prefetch a half of the next each.
       const bool fetches = left <= 2 && block.taps == 1 && panel + 1 < columns.last;
       const In* half = following + (2 - left) * (panel_size / 2);
       if constexpr (kCopied) {

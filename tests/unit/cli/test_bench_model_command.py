@@ -290,6 +290,19 @@ def test_files_that_are_something_else(content: str, tmp_path: Path, capsys: Any
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["peak", "bound"])
+def test_a_peak_that_is_no_number_is_refused(
+    name: str, asked: list[Any], tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "results.json"
+    assert main(["bench", "model", "vgg16", "--threads", "1", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    results[0][name] = "fast"
+    file.write_text(json.dumps(results))
+    assert main(["bench", "model", "--read", str(file)]) == 2
+    assert "expected a number; got 'fast'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("rich", [True, False])
 def test_the_matrix(
     rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any

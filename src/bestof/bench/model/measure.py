@@ -107,8 +107,8 @@ def measure_model(
 
     PyTorch eager always runs, because all results are compared with its. A peer that is missing,
     fails or is wrong has a reason instead of a time. Peers of bestof have a row for each of the
-    job's `plans`. With `layers`, the measurements of the first
-    peer of bestof for each convolution are kept too.
+    job's `plans`. With `layers`, the measurements of the first peer of bestof for each convolution
+    are kept too.
     """
     peers = [peer for peer in peers if peer.runs(job)]
     every = [peer for peer in peers for _ in range(job.plans if peer.ours else 1)]

@@ -13,7 +13,8 @@ THREADS = 2
 # The setting of the BestOf paper: tuning is paid once in a training of this many steps.
 PRICE_STEPS = 240
 PRICE = 0.03
-# Memory of the process at the peak of a call, over that of PyTorch eager.
+# Memory of the process at the peak of a call, over that of PyTorch eager. A plan has packed weights
+# in place of the model's, and imports what traces.
 MEMORY = 1.1
 # The slowest over the fastest of so many processes, each of which makes a plan of its own.
 PLANS, APART = 10, 1.05

@@ -80,13 +80,19 @@ def times_from_dict(content: Any) -> ModelTimes:
             ),
             tuple(LayerTimes(**layer) for layer in content["layers"]),
             content.get("machine", ""),
-            content.get("peak"),
-            content.get("bound"),
+            _number_or_none(content.get("peak")),
+            _number_or_none(content.get("bound")),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidArgument(
             f"this is not what `bestof bench model --json` printed: {type(error).__name__}: {error}"
         ) from error
+
+
+def _number_or_none(value: Any) -> float | None:
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"expected a number; got {value!r}")
 
 
 def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
