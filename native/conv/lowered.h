@@ -175,7 +175,7 @@ inline void multiply_block(const RowBlock<In, Out>& block, long count, long offs
     for (long t = 0; t < cut.tiles; ++t) {
       const long first = cut.begin(t), rows = cut.begin(t + 1) - first, left = cut.tiles - t;
       const TileRows<In> tile = {block.row + first, block.leading, offset, block.stride};
-      // B streams from L3 or memory: each of the last two tiles of a panel asks for half of the next.
+      // B streams from L3 or memory: each of the last two tiles of a panel asks for half the next.
       const bool fetches = left <= 2 && block.taps == 1 && panel + 1 < columns.last;
       const In* half = following + (2 - left) * (panel_size / 2);
       if constexpr (kCopied) {

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bestof.bench.machine import multiply_adds
 from bestof.bench.model.device import waited_for
 from bestof.bench.model.error import relative_error
 from bestof.bench.model.job import Job
@@ -23,13 +24,14 @@ from bestof.bench.model.models import find_model
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.peers.table import find_peers
 from bestof.bench.model.step import training_step
-from bestof.profile.peak import measure_peak
 from bestof.selection import report_all
 from bestof.worker.serve import serve
 
 # After this many calls in a row without a trial, a peer that makes choices counts as settled.
 _QUIET_CALLS = 3
 _WARM_CALLS = 2
+
+_PEAK_ROUNDS = 40  # of 5 ms; the best counts
 
 
 class PeerWorker:
@@ -96,7 +98,8 @@ class PeerWorker:
         """Return the peak of the threads in float32, and the seconds of the model's work at it."""
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             self._model(self._images)
-        peak = measure_peak().flops
+        ceiling = multiply_adds()
+        peak = ceiling.work / min(_times(ceiling.call, 0.0, _PEAK_ROUNDS))
         return {"peak": peak, "seconds": counter.get_total_flops() / peak}
 
     def again(self, file: str) -> dict[str, Any]:
