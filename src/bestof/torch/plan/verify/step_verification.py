@@ -72,13 +72,7 @@ def _loses_nan(one: ComparedStep) -> bool:
     found = one.compared(name, overwritten)
     if found.same:
         return False
-    _warn(
-        f"{one.problem}: {name} {found.complaint('the values that reach it')}; PyTorch's own "
-        "kernel takes its place"
-    )
-    one.settle(one.pytorch)
-    one.renew(overwritten)
-    one.run()
+    _run_by_pytorch(one, f"{name} {found.complaint('the values that reach it')}", overwritten)
     return True
 
 
@@ -92,11 +86,16 @@ def _run_compared(one: ComparedStep) -> float:
         return one.compared(name, overwritten).scale if promises else 0.0
     wrong, scale = one.judged(name, overwritten)
     if wrong is not None:
-        _warn(f"{one.problem}: {name} {wrong}; PyTorch's own kernel takes its place")
-        one.settle(one.pytorch)
-        one.renew(overwritten)
-        one.run()
+        _run_by_pytorch(one, f"{name} {wrong}", overwritten)
     return scale
+
+
+def _run_by_pytorch(one: ComparedStep, why: str, overwritten: Tensor | None) -> None:
+    """Run a step once more, and from now on, by PyTorch; a warning says why."""
+    _warn(f"{one.problem}: {why}; PyTorch's own kernel takes its place")
+    one.settle(one.pytorch)
+    one.renew(overwritten)
+    one.run()
 
 
 def _verify_row(one: RowStep) -> None:
