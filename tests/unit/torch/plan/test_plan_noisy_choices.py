@@ -38,6 +38,12 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     convolution_step.selector.cache_clear()
 
 
+@pytest.fixture
+def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every choice of a convolution was made from noisy samples."""
+    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+
+
 def _with_clock(time: list[float]) -> Any:
     make = NoisyChoices.__init__
 
@@ -66,11 +72,9 @@ def call(plan: OptimizedModel, x: Tensor, right: Tensor, times: int) -> None:
         torch.testing.assert_close(plan(x), right, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
-def test_noisy_choices_are_raced_again_once(
-    now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+def test_noisy_choices_are_raced_again_once(now: list[float]) -> None:
     model, x = made()
     right = model(x)
     plan = bt.optimize(model, x)
@@ -93,11 +97,9 @@ def test_noisy_choices_are_raced_again_once(
     assert convolution_step.selector().trials == again
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
-def test_a_plan_whose_choices_wait_for_another_race_can_be_released(
-    now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+def test_a_plan_whose_choices_wait_for_another_race_can_be_released(now: list[float]) -> None:
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
     first = reopened(plan, x, now)
@@ -117,11 +119,9 @@ def reopened(plan: OptimizedModel, x: Tensor, now: list[float]) -> list[str | No
     raise AssertionError("no choice was opened again")
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
-def test_a_refused_release_leaves_the_races_open(
-    now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+def test_a_refused_release_leaves_the_races_open(now: list[float]) -> None:
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
     reopened(plan, x, now)
@@ -135,11 +135,11 @@ def test_a_refused_release_leaves_the_races_open(
     call(plan, x, right, 1)
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
 def test_release_takes_the_decision_of_a_race_that_has_ended(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     plan = bt.optimize(model, x)
     reopened(plan, x, now)
@@ -148,11 +148,11 @@ def test_release_takes_the_decision_of_a_race_that_has_ended(
     assert set(algorithms(plan)) == {PYTORCH.name}
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
 def test_release_takes_no_alternative_that_has_failed_since(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     model, x = made()
     plan = bt.optimize(model, x)
     first = reopened(plan, x, now)
@@ -172,9 +172,9 @@ def test_steady_choices_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) 
     assert None not in algorithms(plan)
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
-def test_orders_stay(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
+def test_orders_stay(now: list[float]) -> None:
     model, x = made()
     plan, right = bt.optimize(model, x), model(x)
     for choice in program_of(plan).choices.values():
@@ -204,11 +204,11 @@ def test_a_noisy_report_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [noisy_choices._is_noisy(one) for one in steps] == [noisy] * len(steps)
 
 
+@pytest.mark.usefixtures("noisy")
 @torch.no_grad()
 def test_a_choice_that_opens_while_it_is_about_to_be_compared(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noisy_choices, "_is_noisy", lambda step: isinstance(step, ConvolutionStep))
     monkeypatch.setattr(Defaults, "live_checks", LiveChecks(share=1.0))
     model, x = made()
     right = model(x)

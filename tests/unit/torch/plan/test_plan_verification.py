@@ -213,10 +213,8 @@ def test_nan_is_the_same_as_nan_only_and_infinity_by_sign() -> None:
     assert off.tolist() == [2]
 
 
-@pytest.mark.parametrize(("wrong", "value"), [(0.5, NAN), (INF, NAN), (-INF, INF), (0.5, INF)])
-def test_a_result_with_another_value_for_nan_or_infinity_is_refused(
-    wrong: float, value: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def put_for_nan_and_infinity(monkeypatch: pytest.MonkeyPatch, wrong: float) -> None:
+    """Let plans return a number where their result is NaN or infinite."""
     run = Program.run
 
     def changed(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
@@ -224,6 +222,13 @@ def test_a_result_with_another_value_for_nan_or_infinity_is_refused(
         return [torch.where(torch.isfinite(output), output, wrong)]
 
     monkeypatch.setattr(Program, "run", changed)
+
+
+@pytest.mark.parametrize(("wrong", "value"), [(0.5, NAN), (INF, NAN), (-INF, INF), (0.5, INF)])
+def test_a_result_with_another_value_for_nan_or_infinity_is_refused(
+    wrong: float, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_for_nan_and_infinity(monkeypatch, wrong)
     x = torch.randn(4, 8)
     x[1, 2] = value
     with pytest.raises(TorchError, match="NaN or infinity"):
@@ -282,13 +287,7 @@ def test_nan_that_the_model_makes_of_infinity_refuses_no_plan(
 def test_a_value_that_neither_the_model_nor_float64_has_is_refused(
     wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Program.run
-
-    def changed(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
-        (output,) = run(self, *args, **kwargs)
-        return [torch.where(torch.isfinite(output), output, wrong)]
-
-    monkeypatch.setattr(Program, "run", changed)
+    put_for_nan_and_infinity(monkeypatch, wrong)
     model, x = nn.Sequential(nn.Conv2d(16, 16, 3), nn.GELU()).eval(), torch.randn(2, 16, 9, 9)
     x[1, 3, 4, 4] = INF
     with pytest.raises(TorchError, match="NaN or infinity"):
