@@ -4,7 +4,8 @@ set(KERNEL_SOURCES activation/activation.cpp attention/backward.cpp attention/fo
                    channels/channels.cpp conv/fingerprint.cpp conv/inverted_residual.cpp
                    conv/inverted_residual_bf16.cpp conv/outliers.cpp
                    excitation/excitation.cpp frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp
-                   norm/group_norm.cpp norm/layer_norm.cpp norm/norm.cpp optim/lamb.cpp pool/pool.cpp rotary/rotary.cpp
+                   norm/group_norm.cpp norm/layer_norm.cpp norm/norm.cpp optim/lamb.cpp pool/pool.cpp random/bernoulli.cpp
+                   rotary/rotary.cpp
                    simd/kernels.cpp softmax/softmax.cpp transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
 set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)

@@ -79,6 +79,7 @@ NB_MODULE(_native, m) {
   bestof::bind_activation(m);
   bestof::bind_attention(m);
   bestof::bind_attention_backward(m);
+  bestof::bind_bernoulli(m);
   bestof::bind_channels(m);
   bestof::bind_conv(m);
   bestof::bind_excitation(m);

@@ -13,6 +13,7 @@ const Kernels& kernels();
 void bind_activation(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_attention_backward(nanobind::module_& m);
+void bind_bernoulli(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
 void bind_conv(nanobind::module_& m);
 void bind_excitation(nanobind::module_& m);

@@ -1,7 +1,10 @@
 #include "fuzz/training.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "fuzz/company.h"
@@ -77,6 +80,45 @@ int try_softmax(const Kernels& kernels, std::mt19937& random) {
         return wrong(kernels, "softmax", p.outer, p.size, p.inner);
     }
   }
+  return 0;
+}
+
+// Returns the next word of a twister, of which the last `unread` words were not drawn yet.
+uint32_t drawn(std::vector<uint32_t>& state, long& unread) {
+  const long count = kTwisterWords;
+  if (unread == 0) {
+    for (long k = 0; k < count; ++k) {
+      const uint32_t mixed = (state[k] & 0x80000000u) | (state[(k + 1) % count] & 0x7FFFFFFFu);
+      state[k] = state[(k + 397) % count] ^ (mixed >> 1) ^ (mixed % 2 == 1 ? 0x9908B0DFu : 0u);
+    }
+    unread = count;
+  }
+  uint32_t word = state[count - unread--];
+  word ^= word >> 11;
+  word ^= (word << 7) & 0x9D2C5680u;
+  word ^= (word << 15) & 0xEFC60000u;
+  return word ^ (word >> 18);
+}
+
+template <class Bits>
+int try_bernoulli(const Kernels& kernels, std::mt19937& random) {
+  const BernoulliProblem p = {count_of(random, 700, 3000),
+                              static_cast<int64_t>(std::ldexp(pick(random, 0, 10), 53) / 10),
+                              static_cast<uint64_t>(pick(random, 1, 65535)), sizeof(Bits)};
+  std::vector<uint32_t> state(kTwisterWords);
+  for (uint32_t& word : state) word = static_cast<uint32_t>(random());
+  std::vector<uint32_t> right = state;
+  long unread = pick(random, 0, kTwisterWords);
+  const std::unique_ptr<Bits, Free> out(static_cast<Bits*>(std::malloc(p.count * sizeof(Bits))));
+  const long left = kernels.bernoulli(p, state.data(), unread, out.get());
+  for (long i = 0; i < p.count; ++i) {
+    const uint64_t high = drawn(right, unread), low = drawn(right, unread);
+    const auto number = static_cast<int64_t>((high & 0x1FFFFF) << 32 | low);
+    if (out.get()[i] != (number < p.below ? p.one : 0))
+      return wrong(kernels, "Bernoulli number", p.count, left, i);
+  }
+  if (left != unread || state != right)
+    return wrong(kernels, "state of Bernoulli numbers", p.count, left, unread);
   return 0;
 }
 
@@ -187,6 +229,9 @@ int try_training(const Kernels& kernels, std::mt19937& random) {
   if (try_activation<float>(kernels, random, Element::kFloat32, floats) != 0) return 1;
   if (try_activation<Bfloat16>(kernels, random, Element::kBfloat16, halves) != 0) return 1;
   if (try_softmax(kernels, random) != 0 || try_layer_norm(kernels, random) != 0) return 1;
+  if (try_bernoulli<uint16_t>(kernels, random) != 0) return 1;
+  if (try_bernoulli<uint32_t>(kernels, random) != 0) return 1;
+  if (try_bernoulli<uint64_t>(kernels, random) != 0) return 1;
   return try_group_norm(kernels, random);
 }
 

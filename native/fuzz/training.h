@@ -1,4 +1,4 @@
-// The fuzzer's test of activations, softmax, and norms of training.
+// The fuzzer's test of activations, softmax, Bernoulli numbers, and norms of training.
 #pragma once
 #include <random>
 

@@ -90,6 +90,7 @@ const Kernels kKernels = {
     rest::group_norm_backward,
     rest::gather_channels,
     rest::excite,
+    rest::bernoulli,
 };
 
 }  // namespace BESTOF_TARGET

@@ -18,6 +18,7 @@
 #include "norm/norm.h"
 #include "optim/lamb.h"
 #include "pool/pool.h"
+#include "random/bernoulli.h"
 #include "rotary/rotary.h"
 #include "simd/each_isa.h"
 #include "softmax/softmax.h"
@@ -59,6 +60,7 @@ struct Kernels {
   GroupNormBackward* group_norm_backward;
   GatherChannels* gather_channels;
   Excite* excite;
+  Bernoulli* bernoulli;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

@@ -7,6 +7,7 @@ from bestof.kernels.activation import ActivationPlan
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.attention import AttentionPlan, attention
 from bestof.kernels.attention_backward import AttentionBackwardPlan, attention_backward
+from bestof.kernels.bernoulli import BernoulliPlan
 from bestof.kernels.build import build
 from bestof.kernels.channels import ChannelPlan
 from bestof.kernels.conv import (
@@ -45,6 +46,7 @@ __all__ = [
     "Algorithm",
     "AttentionBackwardPlan",
     "AttentionPlan",
+    "BernoulliPlan",
     "ChannelPlan",
     "Conv2dPlan",
     "ErrorBound",

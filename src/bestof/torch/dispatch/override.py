@@ -146,9 +146,11 @@ class Override(Replacement):
             if native is not None or row is self.operation.rows[0]:
                 shim.note(generation, [count], native)
         try:
-            return self._choose(call)
+            results = self._choose(call)
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self.original(*arguments)
+        results = self.operation.finish(call, arguments, results)
+        return self.original(*arguments) if results is None else results
 
     def _pack(self, row: Row[Any], call: Call, arguments: tuple[Any, ...]) -> Any:
         """Return the results of a settled call whose operand is not packed, or has changed since.

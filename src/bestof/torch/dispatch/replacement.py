@@ -99,7 +99,8 @@ class Replacement:
         trace of `aten::clone` after that ended the process.
         """
         for name in self._operators:
-            found = getattr(torch.ops.aten, name.removeprefix("aten::")).default
+            operator, _, overload = name.removeprefix("aten::").partition(".")
+            found = getattr(getattr(torch.ops.aten, operator), overload or "default")
             getattr(found, "_dispatch_cache", {}).clear()  # a private one
 
     def _warn_early(self) -> None:

@@ -67,8 +67,9 @@ def by_position(operator: str, function: Callable[..., Any]) -> Callable[..., An
 
 
 def schema_of(operator: str) -> Any:
-    """Return the schema of an operator such as `aten::mm`."""
-    return torch._C._get_schema(operator, "")
+    """Return the schema of an operator such as `aten::mm` or `aten::bernoulli_.float`."""
+    name, _, overload = operator.partition(".")
+    return torch._C._get_schema(name, overload)
 
 
 def entry_of(operator: str) -> tuple[str, str, int] | None:

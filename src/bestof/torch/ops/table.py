@@ -29,6 +29,7 @@ from bestof.torch.ops.pooling.avg_pool2d_backward import AvgPool2dBackward
 from bestof.torch.ops.pooling.max_pool2d import MaxPool2d
 from bestof.torch.ops.pooling.max_pool2d_backward import MaxPool2dBackward
 from bestof.torch.ops.product.product import Product
+from bestof.torch.ops.random.bernoulli import Bernoulli
 from bestof.torch.ops.rotary.rotary import Rotary
 from bestof.torch.ops.softmax.softmax import Softmax
 
@@ -53,6 +54,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     GeluBackward(),
     Silu(),
     SiluBackward(),
+    Bernoulli(),
     Rotary(),
     FrozenNorm(),
     FrozenNormBackward(),

@@ -52,6 +52,12 @@ def _asked(name: str) -> Callable[..., Any]:
     return asked
 
 
+def _seeded_draw(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Bernoulli numbers from one state, and the state afterwards. The seed is not drawn."""
+    torch.default_generator.manual_seed(0)
+    return x.clone().bernoulli_(0.5), torch.default_generator.get_state()
+
+
 def small_calls() -> dict[str, tuple[Any, ...]]:
     """Return the operator of PyTorch and its arguments, by the name of the operation."""
     x, g = random(1024, 512), random(1024, 512, seed=1)
@@ -94,6 +100,7 @@ def small_calls() -> dict[str, tuple[Any, ...]]:
             aten.native_group_norm_backward,
             *(last.flip(0), last, means, rstds, weight[:16], 8, 16, 4096, 2, [True] * 3),
         ),
+        "bernoulli": (_seeded_draw, x),
         "softmax": (aten._softmax, x, -1, False),
         "gelu": (aten.gelu, x),
         "gelu backward": (aten.gelu_backward, g, x),
