@@ -96,5 +96,6 @@ NB_MODULE(_native, m) {
   bestof::bind_product_plan(m);
   bestof::bind_rotary(m);
   bestof::bind_softmax(m);
+  bestof::bind_steps(m);
   bestof::bind_transpose(m);
 }

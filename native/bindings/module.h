@@ -30,6 +30,7 @@ void bind_product(nanobind::module_& m);
 void bind_product_plan(nanobind::module_& m);
 void bind_rotary(nanobind::module_& m);
 void bind_softmax(nanobind::module_& m);
+void bind_steps(nanobind::module_& m);
 void bind_transpose(nanobind::module_& m);
 
 }  // namespace bestof

@@ -39,6 +39,7 @@ from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.rotary import RotaryPlan, rotary
 from bestof.kernels.softmax import SoftmaxPlan
+from bestof.kernels.steps import run_steps
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "pool2d_backward",
     "rms_norm",
     "rotary",
+    "run_steps",
     "transpose",
     "transpose_algorithms",
     "use_isa",

@@ -155,7 +155,8 @@ def plan_on(machine: Machine, accuracy: str = "float32") -> tuple[OptimizedModel
     known.noisy_choices._noisy = []  # a race would drop the step
     binding = known.borrow()
     assert binding.settled
-    binding.runs.append(machine.compute)
+    for runs in (binding.runs, binding.joined):
+        runs.append(machine.compute)
     known.give_back(binding)
     machine.watch.waited = WAITED
     return plan, x

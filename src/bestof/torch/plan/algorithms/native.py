@@ -19,6 +19,7 @@ from bestof.torch.plan.algorithms.algorithm import (
     Runner,
     checked_input,
 )
+from bestof.torch.plan.algorithms.native_runner import native_runner
 from bestof.torch.plan.layers.frozen_weights import Packed
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -150,9 +151,10 @@ def _runner(
         at = x.data_ptr()
         if isinstance(layout, PackedWeights):
             return plan.bind(at, layout, *addresses)
-        return lambda: plan.run(at, find_layout(), *addresses)
+        return native_runner(lambda: plan.run(at, find_layout(), *addresses))
     find = x
 
+    @native_runner
     def run() -> None:
         given = checked_input(find(), torch.float32, shape)  # kept until the kernel is done
         plan.run(given.data_ptr(), find_layout(), *addresses)

@@ -16,6 +16,7 @@ from bestof.kernels import (
 from bestof.torch.ops.bound import ErrorBound
 from bestof.torch.ops.dtypes import is_rounded
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer, checked_input
+from bestof.torch.plan.algorithms.native_runner import native_runner
 from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 from bestof.torch.plan.layers.problem import FusedProblem
 
@@ -77,6 +78,7 @@ class Product(Algorithm):
             return Bound(plan.bind(placed.x.data_ptr(), matrix, out, offsets, added, gate), packed)
         find, given = placed.x, (getattr(torch, dtype), _rows_shape(placed.problem))
 
+        @native_runner
         def run() -> None:
             x = checked_input(find(), *given)  # kept until the kernel is done
             plan.run(x.data_ptr(), matrix, out, offsets, added, gate)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.kernels import ExcitationPlan
+from bestof.torch.plan.algorithms.native_runner import native_runner
 from bestof.torch.plan.layers.activations import activation_of, recognise_activation
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.convolution import is_residual
@@ -70,6 +71,7 @@ class Excitation(Operation):
         parameters = [one and placed.tensor(one) for one in node.args[1:5]]
         residual = placed.tensor(node.args[5]).data_ptr() if len(node.args) > 5 else 0
 
+        @native_runner
         def run() -> None:
             addresses = [one.data_ptr() if isinstance(one, Tensor) else 0 for one in parameters]
             plan.run((x, *addresses, residual), out)

@@ -14,6 +14,7 @@ from bestof.torch.backends.shim import Watch, watch
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.steps.chosen_step import ChosenStep
 from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.joined_runs import joined_runs
 from bestof.torch.plan.steps.step import Step
 
 
@@ -21,18 +22,20 @@ from bestof.torch.plan.steps.step import Step
 class Binding:
     """The steps of a program, on an arena of its own; one call at a time.
 
-    slots: the values of the running call. runs: what a call runs, one function a step. settled:
-    whether all algorithms are chosen. shared, versions: the model's tensors that the steps read,
-    and how often each was changed. home: where the binding waits between calls. calls: how many it
-    has answered. asks_at: the call in which a comparison may be due. asked: the
-    time and the call of the last question.
-    checked: the place of the step that was compared last.
+    slots: the values of the running call. runs: what a call runs, one function a step. joined: the
+    same, but native steps in a row are one function, which runs them on one team of threads; empty
+    until all is settled. settled: whether all algorithms are chosen. shared, versions: the model's
+    tensors that the steps read, and how often each was changed. home: where the binding waits
+    between calls. calls: how many it has answered. asks_at: the call in which a comparison may be
+    due. asked: the time and the call of the last question. checked: the place of the step that was
+    compared last.
     """
 
     arena: Arena
     slots: list[Any]
     steps: list[Step]
     runs: list[Callable[[], object]] = field(default_factory=list)
+    joined: list[Callable[[], object]] = field(default_factory=list)
     settled: bool = False
     shared: list[Tensor] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -62,6 +65,7 @@ class Binding:
             if step.chosen is not None:
                 step.run = step.chosen.run
         self.runs = [step.run for step in self.steps]
+        self.joined = joined_runs(self.steps) if self.settled else []
 
     def check(self) -> None:
         """Raise TorchError if a parameter that the steps read was changed in place."""

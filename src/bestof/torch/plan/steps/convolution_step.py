@@ -15,6 +15,7 @@ from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer
+from bestof.torch.plan.algorithms.native_runner import is_native, native_runner
 from bestof.torch.plan.algorithms.table import (
     PYTORCH,
     algorithm,
@@ -204,7 +205,7 @@ class ConvolutionStep(ComparedStep):
                 by_pytorch.append(other.run)
             by_pytorch[0]()
 
-        return guarded
+        return native_runner(guarded) if is_native(run) else guarded
 
     def _bind(self, name: str) -> Bound:
         row, placed = algorithm(name), self.placed
@@ -260,7 +261,7 @@ def _after(first: Runner, second: Runner) -> Runner:
         first()
         return second()
 
-    return run
+    return native_runner(run) if is_native(first) and is_native(second) else run
 
 
 def _copy_into_part(placed: PlacedLayer) -> Runner:

@@ -1,0 +1,123 @@
+"""Native steps that follow each other run on one team of threads, where no neighbours compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.kernels import run_steps
+from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.run import program as program_module
+from bestof.torch.plan.steps import joined_runs as joined_runs_module
+from bestof.torch.plan.steps.binding import Binding
+
+Team = list[int]
+
+
+class Net(nn.Module):
+    """Layers around an operator that only PyTorch has, with all kinds of native steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.Hardswish(), nn.MaxPool2d(2))
+        self.expand, self.depthwise = nn.Conv2d(16, 48, 1), nn.Conv2d(48, 48, 3, 1, 1, groups=48)
+        self.squeeze, self.excite = nn.Conv2d(48, 8, 1), nn.Conv2d(8, 48, 1)
+        self.project, self.last = nn.Conv2d(48, 16, 1), nn.Conv2d(16, 32, 3, 1, 1)
+        self.out = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = self.depthwise(self.expand(x).relu()).relu()
+        gate = self.excite(self.squeeze(y.mean((2, 3), keepdim=True)).relu()).sigmoid()
+        x = x + self.project(y * gate)
+        x = x.cumsum(1)  # no row of ours
+        return self.out(self.last(x).relu().mean((2, 3)))
+
+
+@pytest.fixture
+def team(monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    """The number of steps in each call of `run_steps`, on a machine without neighbours."""
+    seen: Team = []
+
+    def counted(functions: list[Callable[[], object]]) -> None:
+        seen.append(len(functions))
+        run_steps(functions)
+
+    monkeypatch.setattr(joined_runs_module, "run_steps", counted)
+    monkeypatch.setattr(
+        program_module, "NEIGHBOURS", SimpleNamespace(watches=True, waited=0.0, look=print)
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield seen
+    torch.set_num_threads(before)
+
+
+def native_plan() -> tuple[OptimizedModel, Tensor, Binding]:
+    """Return a plan whose layers are native, an input, and the binding that calls use."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 64, 64)
+    plan = bt.optimize(Net().eval(), x)
+    known = next(reversed(plan._programs.values())).program
+    known.noisy_choices._noisy = []  # a race would drop the binding
+    for choice in known.choices.values():
+        if choice.can_run("convgemm"):
+            choice.settle("convgemm")
+    known.bind_anew()
+    plan(x)
+    binding = known.borrow()
+    known.give_back(binding)
+    assert binding.settled
+    return plan, x, binding
+
+
+@torch.no_grad()
+def test_native_steps_run_together_and_pytorchs_alone(team: Team) -> None:
+    plan, x, binding = native_plan()
+    assert any(one > 1 for one in team)
+    assert 1 < len(binding.joined) < len(binding.runs)
+    team.clear()
+    together = plan(x)
+    count = len(team)
+    assert count > 0
+    program_module.NEIGHBOURS.waited = 0.3  # type: ignore[misc]
+    apart = plan(x)
+    program_module.NEIGHBOURS.waited, program_module.NEIGHBOURS.watches = 0.0, False  # type: ignore[misc]
+    unwatched = plan(x)
+    assert len(team) == count
+    assert torch.equal(together, apart)
+    assert torch.equal(together, unwatched)
+
+
+@torch.no_grad()
+def test_an_error_of_a_step_reaches_the_caller_and_the_plan_goes_on(team: Team) -> None:
+    plan, x, binding = native_plan()
+    right, runs = plan(x), next(one for one in binding.joined if isinstance(one, partial)).args[0]
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    runs.insert(1, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        plan(x)
+    runs.pop(1)
+    assert torch.equal(plan(x), right)
+    assert team
+
+
+@torch.no_grad()
+def test_plans_of_many_threads_run_on_teams_of_their_own(team: Team) -> None:
+    plan, x, _ = native_plan()
+    inputs = [torch.randn_like(x) for _ in range(8)]
+    right = [plan(one) for one in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: plan(one), inputs * 5))
+    assert all(torch.equal(one, two) for one, two in zip(found, right * 5, strict=True))
+    assert len(team) > 40
