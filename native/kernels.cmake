@@ -86,13 +86,15 @@ function(add_kernels target)
   endif()
 endfunction()
 
-# The team of threads, for kernels that GCC compiles.
+# The team of threads, for kernels that GCC compiles. Not for Arm, whose processors have no
+# instruction that pauses for as long as a thread should spin.
 function(add_team target)
   set(TEAM ${KERNEL_INCLUDES}/team/team.cpp)
   target_sources(${target} PRIVATE ${TEAM})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux"
+     AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
     set_property(SOURCE ${TEAM} APPEND PROPERTY COMPILE_DEFINITIONS BESTOF_TEAM)
-    # All that GCC calls in the kernels: tests/unit/kernels/test_team.py.
+    # All that GCC calls in the kernels: tests/unit/kernels/test_steps_on_a_team.py.
     foreach(name GOMP_parallel GOMP_barrier GOMP_single_start GOMP_loop_nonmonotonic_dynamic_start
                  GOMP_loop_nonmonotonic_dynamic_next GOMP_loop_end GOMP_loop_end_nowait
                  omp_get_num_threads omp_get_thread_num)

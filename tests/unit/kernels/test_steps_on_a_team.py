@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from bestof import kernels
+from bestof.errors import KernelError
 from bestof.kernels import _native, run_steps
 
 np = pytest.importorskip("numpy")
@@ -33,7 +36,9 @@ GIVEN = {
     "omp_get_num_threads",
     "omp_get_thread_num",
 }
-ALONE = re.compile(r"GOMP_(atomic|critical)_|omp_get_max_threads|omp_.*_lock")
+ALONE = re.compile(
+    r"GOMP_(atomic|critical)_|omp_(get_max_threads|set_num_threads|get_num_procs|.*_lock)"
+)
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -124,6 +129,43 @@ def test_an_error_ends_the_steps_and_leaves_the_team_whole(threads: int) -> None
     assert calls == [1, 1, 1]
     x, w = _normal(1, 9, 9, 8), _normal(8, 3, 3, 8)
     assert np.isfinite(kernels.conv2d(x, w, threads=threads)).all()
+
+
+def test_a_function_that_returns_false_ends_the_steps() -> None:
+    calls: list[int] = []
+    steps = [partial(calls.append, 1), lambda: False, partial(calls.append, 2), lambda: 0]
+    assert run_steps(steps) == 1
+    assert run_steps(steps, 2) == 4
+    assert calls == [1, 2]
+    assert run_steps(steps, 4) == 4
+    assert run_steps(steps, 9) == 9
+    with pytest.raises(KernelError, match="begin: expected 0 or more; got -1"):
+        run_steps(steps, -1)
+
+
+def test_threads_that_are_set_in_a_step_stay(threads: int) -> None:
+    seen: list[int] = []
+    run_steps([lambda: torch.set_num_threads(4), lambda: seen.append(torch.get_num_threads())])
+    assert seen == [4]
+    assert torch.get_num_threads() == 4
+    torch.set_num_threads(threads)
+
+
+def test_a_list_of_threads_for_regions_within_regions_changes_nothing() -> None:
+    """`OMP_NUM_THREADS=2,1`: kernels of a team would run on one thread."""
+    code = (
+        "import ctypes\n"
+        "import torch\n"
+        "from bestof import kernels\n"
+        "openmp = ctypes.CDLL(None).omp_get_max_threads\n"
+        "seen = []\n"
+        "kernels.run_steps([lambda: seen.append(openmp())])\n"
+        "print(openmp(), *seen)\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "2,1"}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["2", "2"]
 
 
 def test_steps_inside_of_steps_and_no_steps() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.kernels import run_steps
+from bestof.torch.plan.algorithms.native_runner import Guarded, native_runner
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.run import program as program_module
 from bestof.torch.plan.steps import joined_runs as joined_runs_module
 from bestof.torch.plan.steps.binding import Binding
+from bestof.torch.plan.steps.joined_runs import joined_runs
+from bestof.torch.plan.steps.step import Step
 
 Team = list[int]
 
@@ -41,14 +45,18 @@ class Net(nn.Module):
         return self.out(self.last(x).relu().mean((2, 3)))
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def team(monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
     """The number of steps in each call of `run_steps`, on a machine without neighbours."""
     seen: Team = []
 
-    def counted(functions: list[Callable[[], object]]) -> None:
-        seen.append(len(functions))
-        run_steps(functions)
+    def counted(functions: list[Callable[[], object]], begin: int = 0) -> int:
+        seen.append(len(functions) - begin)
+        return run_steps(functions, begin)
 
     monkeypatch.setattr(joined_runs_module, "run_steps", counted)
     monkeypatch.setattr(
@@ -99,17 +107,83 @@ def test_native_steps_run_together_and_pytorchs_alone(team: Team) -> None:
 @torch.no_grad()
 def test_an_error_of_a_step_reaches_the_caller_and_the_plan_goes_on(team: Team) -> None:
     plan, x, binding = native_plan()
-    right, runs = plan(x), next(one for one in binding.joined if isinstance(one, partial)).args[0]
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    runs.insert(1, interrupt)
+    right = plan(x)
+    place = next(i for i, one in enumerate(binding.steps) if one.convolution)
+    step, stopped = binding.steps[place], native_runner(_interrupt)
+    run, step.run = step.run, stopped
+    binding.joined = joined_runs([replace(one, chosen=None) for one in binding.steps])
+    team.clear()
     with pytest.raises(KeyboardInterrupt):
         plan(x)
-    runs.pop(1)
-    assert torch.equal(plan(x), right)
     assert team
+    step.run = run
+    binding.refresh()
+    assert torch.equal(plan(x), right)
+
+
+@torch.no_grad()
+def test_what_a_kernel_refuses_is_pytorchs_outside_of_the_team(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[str, bool]] = []
+
+    def note(name: str, result: object = None) -> object:
+        calls.append((name, in_team[-1]))
+        return result
+
+    in_team = [False]
+    step = partial(Step, "step", "kind", 0, True)
+    refuses = native_runner(lambda: note("refused", False))
+    computes = native_runner(lambda: note("computed", True))
+    steps = [
+        step(native_runner(lambda: note("first"))),
+        step(Guarded(refuses, lambda: note("by PyTorch"))),
+        step(Guarded(computes, lambda: note("never"))),
+        step(Guarded(refuses, lambda: note("by PyTorch again"))),
+        step(lambda: note("alone")),
+    ]
+
+    def seen(functions: list[Callable[[], object]], begin: int = 0) -> int:
+        in_team.append(True)
+        try:
+            return run_steps(functions, begin)
+        finally:
+            in_team.pop()
+
+    monkeypatch.setattr(joined_runs_module, "run_steps", seen)
+    runs = joined_runs(steps)
+    assert len(runs) == 2
+    for run in runs:
+        run()
+    assert calls == [
+        ("first", True),
+        ("refused", True),
+        ("by PyTorch", False),
+        ("computed", True),
+        ("refused", True),
+        ("by PyTorch again", False),
+        ("alone", False),
+    ]
+
+
+@torch.no_grad()
+def test_a_plan_whose_input_stands_out_gives_the_same_bits(team: Team) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)]
+    x = torch.randn(1, 16, 32, 32)
+    plan = bt.optimize(nn.Sequential(*layers).eval(), x)
+    known = next(reversed(plan._programs.values())).program
+    known.noisy_choices._noisy = []
+    for choice in known.choices.values():
+        choice.settle("winograd4")
+    known.bind_anew()
+    x[:, :, :2, :2] = 1e6
+    plan(x)
+    team.clear()
+    together = plan(x)
+    assert len(team) > 1  # it was refused, and went on
+    program_module.NEIGHBOURS.watches = False  # type: ignore[misc]
+    assert torch.equal(together, plan(x))
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,10 +24,27 @@ def native_runner(function: Function) -> Function:
     return function
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A function that computes unless it returns False, and the one that computes then."""
+
+    run: Callable[[], object]
+    otherwise: Callable[[], object]
+
+    def __call__(self) -> None:
+        if self.run() is False:
+            self.otherwise()
+
+
 def is_native(run: Callable[..., Any]) -> bool:
-    """Return whether a function is marked, or is a method of a plan of `bestof.kernels`."""
+    """Return whether a function is marked, or is a method of a plan of `bestof.kernels`.
+
+    Of a guarded function, the first one counts.
+    """
     if isinstance(run, partial):
         return is_native(run.func)
+    if isinstance(run, Guarded):
+        return is_native(run.run)
     owner = getattr(run, "__self__", None)
     if type(owner).__module__.startswith(f"{kernels.__name__}."):
         return True

@@ -59,13 +59,15 @@ class Binding:
 
     def refresh(self) -> None:
         """Bind to the algorithms that were chosen since."""
+        self.joined = []  # first: an interrupt may end this
         choosing = [step.chosen for step in self.steps if step.chosen is not None]
         self.settled = sum(one.learn() for one in choosing) == len(choosing)
         for step in self.steps:
             if step.chosen is not None:
                 step.run = step.chosen.run
         self.runs = [step.run for step in self.steps]
-        self.joined = joined_runs(self.steps) if self.settled else []
+        if self.settled:
+            self.joined = joined_runs(self.steps)
 
     def check(self) -> None:
         """Raise TorchError if a parameter that the steps read was changed in place."""

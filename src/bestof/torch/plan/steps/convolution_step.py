@@ -15,7 +15,7 @@ from bestof.selection import Alternative, BestOf, Race, UnlessShared
 from bestof.torch.backends.depends import DEPENDS
 from bestof.torch.ops.convolution.neighbourhood import Neighbourhood
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, PlacedLayer
-from bestof.torch.plan.algorithms.native_runner import is_native, native_runner
+from bestof.torch.plan.algorithms.native_runner import Guarded, is_native, native_runner
 from bestof.torch.plan.algorithms.table import (
     PYTORCH,
     algorithm,
@@ -196,16 +196,14 @@ class ConvolutionStep(ComparedStep):
         """
         by_pytorch: list[Runner] = []
 
-        def guarded() -> None:
-            if run() is not False:
-                return
+        def otherwise() -> None:
             if not by_pytorch:
                 # `run` has copied an input in channels first into channels last.
                 other = self._bind(PYTORCH.name) if is_final else PYTORCH.bind(self.placed)
                 by_pytorch.append(other.run)
             by_pytorch[0]()
 
-        return native_runner(guarded) if is_native(run) else guarded
+        return Guarded(run, otherwise)
 
     def _bind(self, name: str) -> Bound:
         row, placed = algorithm(name), self.placed
@@ -261,7 +259,8 @@ def _after(first: Runner, second: Runner) -> Runner:
         first()
         return second()
 
-    return native_runner(run) if is_native(first) and is_native(second) else run
+    is_plain = not isinstance(first, Guarded)  # what PyTorch computes then would be in the team
+    return native_runner(run) if is_plain and is_native(first) and is_native(second) else run
 
 
 def _copy_into_part(placed: PlacedLayer) -> Runner:

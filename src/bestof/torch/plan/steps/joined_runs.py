@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import groupby
 
 from bestof.kernels import run_steps
-from bestof.torch.plan.algorithms.native_runner import is_native
+from bestof.torch.plan.algorithms.native_runner import Guarded, is_native
 from bestof.torch.plan.steps.chosen_step import Runner
 from bestof.torch.plan.steps.step import Step
 
@@ -22,7 +21,7 @@ def joined_runs(steps: Iterable[Step]) -> list[Runner]:
     joined: list[Runner] = []
     for is_joined, group in groupby(_parts(steps), is_native):
         runs = list(group)
-        joined += [partial(run_steps, runs)] if is_joined and len(runs) > 1 else runs
+        joined += [_together(runs)] if is_joined and len(runs) > 1 else runs
     return joined
 
 
@@ -31,3 +30,18 @@ def _parts(steps: Iterable[Step]) -> Iterator[Runner]:
     for step in steps:
         parts = () if step.chosen is None else step.chosen.running
         yield from (one.run for one in parts) if parts else (step.run,)
+
+
+def _together(steps: list[Runner]) -> Runner:
+    """Return a function that runs steps on one team. Where one refuses, PyTorch has all threads."""
+    runs = [one.run if isinstance(one, Guarded) else one for one in steps]
+
+    def run() -> None:
+        place = run_steps(runs)
+        while place < len(runs):
+            refused = steps[place]
+            if isinstance(refused, Guarded):
+                refused.otherwise()
+            place = run_steps(runs, place + 1)
+
+    return run
