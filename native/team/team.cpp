@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 
@@ -38,22 +39,38 @@ constexpr int kLoops = 4;
 constexpr int kMostParts = 0xFFFE, kClosing = 0xFFFF;
 constexpr uint64_t kBusy = ~uint64_t{0};
 
+// Nanoseconds. The team rests if the calling thread was left waiting twice within kClose: a
+// neighbour has the processor of another thread, and each call would wait for it again. One such
+// wait in some hundred calls is usual on a machine without neighbours.
+constexpr int64_t kLong = 100'000, kClose = 50'000'000, kRest = 1'000'000'000;
+std::atomic<int64_t> left_waiting_at{0}, rests_until{0};
+
+int64_t now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+void note_long_wait() {
+  const int64_t time = now();
+  if (time - left_waiting_at.exchange(time) < kClose) rests_until = time + kRest;
+}
+
 // A number that threads wait for. `sleepers` counts those that sleep.
 struct Word {
   std::atomic<uint32_t> value{0};
   std::atomic<int> sleepers{0};
 };
 
-// Returns once the word is not `old` any more, or sooner.
-void wait_while(Word& word, uint32_t old, int pauses) {
+// Returns once the word is not `old` any more, or sooner; whether the thread has slept.
+bool wait_while(Word& word, uint32_t old, int pauses) {
   for (int i = 0; i < pauses; ++i) {
-    if (word.value.load(std::memory_order_acquire) != old) return;
+    if (word.value.load(std::memory_order_acquire) != old) return false;
     __builtin_ia32_pause();
   }
   word.sleepers.fetch_add(1);
   if (word.value.load() == old)
     syscall(SYS_futex, &word.value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
   word.sleepers.fetch_sub(1);
+  return true;
 }
 
 // Wakes those that sleep. The word has changed before, sequentially consistent: else a thread
@@ -159,7 +176,7 @@ void run_region(Team& team, void (*part)(void*), void* data, int parts) {
   uint32_t others = parts - 1;
   take_parts(team, [&] { --others; });
   for (uint32_t done; (done = team.done.value.load(std::memory_order_acquire)) != others;)
-    wait_while(team.done, done, team.pauses);
+    if (wait_while(team.done, done, team.pauses)) note_long_wait();
 }
 
 void wait_for_all(Team& team) {
@@ -206,6 +223,7 @@ struct Call {
   void (*steps)(void*);
   void* data;
   int threads;
+  int64_t ended = 0;
 };
 
 void in_region(void* given) {
@@ -218,19 +236,21 @@ void in_region(void* given) {
   call.steps(call.data);
   call.threads = omp_get_max_threads();
   place = {};
+  call.ended = now();
   begin_region(call.team, kClosing);
 }
 
 }  // namespace
 
 void with_team(int threads, void (*steps)(void*), void* data) {
-  if (place.team || threads < 2 || threads > kMostParts) return steps(data);
+  if (place.team || threads < 2 || threads > kMostParts || now() < rests_until) return steps(data);
   Call call;
   call.steps = steps;
   call.data = data;
   call.threads = threads;
   if (threads > omp_get_num_procs()) call.team.pauses = kFewPauses;
   __real_GOMP_parallel(in_region, &call, threads, 0);
+  if (now() - call.ended > kLong) note_long_wait();
   // A step may have set another number, which has ended with the region.
   if (call.threads != threads) omp_set_num_threads(call.threads);
 }

@@ -10,6 +10,9 @@ namespace bestof {
 // less where a cache line takes 210 ns from one of two cores to the other, and 0.06 ms less where
 // it takes 50.
 //
+// If a thread lets the calling one wait, because another process has its processor, the next calls
+// do without the team for a second.
+//
 // The parts of a region have numbers and wait for each other as OpenMP's threads do. A library that
 // uses OpenMP itself runs on one thread in `steps`, and a region of more threads on these ones.
 void with_team(int threads, void (*steps)(void*), void* data);
