@@ -22,7 +22,11 @@ from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.joined_runs import joined_runs
 from bestof.torch.plan.steps.step import Step
 
-Team = list[int]
+
+class Team(list[int]):
+    """The number of steps in each call of `run_steps`, and the watch for neighbours."""
+
+    watch: SimpleNamespace
 
 
 class Net(nn.Module):
@@ -51,17 +55,16 @@ def _interrupt() -> None:
 
 @pytest.fixture
 def team(monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
-    """The number of steps in each call of `run_steps`, on a machine without neighbours."""
-    seen: Team = []
+    """A team on a machine without neighbours."""
+    seen = Team()
+    seen.watch = SimpleNamespace(watches=True, waited=0.0, look=print)
 
     def counted(functions: list[Callable[[], object]], begin: int = 0) -> int:
         seen.append(len(functions) - begin)
         return run_steps(functions, begin)
 
     monkeypatch.setattr(joined_runs_module, "run_steps", counted)
-    monkeypatch.setattr(
-        program_module, "NEIGHBOURS", SimpleNamespace(watches=True, waited=0.0, look=print)
-    )
+    monkeypatch.setattr(program_module, "NEIGHBOURS", seen.watch)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield seen
@@ -95,9 +98,13 @@ def test_native_steps_run_together_and_pytorchs_alone(team: Team) -> None:
     together = plan(x)
     count = len(team)
     assert count > 0
-    program_module.NEIGHBOURS.waited = 0.3  # type: ignore[misc]
+    team.watch.waited = 0.3
     apart = plan(x)
-    program_module.NEIGHBOURS.waited, program_module.NEIGHBOURS.watches = 0.0, False  # type: ignore[misc]
+    program = next(reversed(plan._programs.values())).program
+    program._is_exact = True  # then no smaller number of threads is tried
+    plan(x)
+    program._is_exact = False
+    team.watch.waited, team.watch.watches = 0.0, False
     unwatched = plan(x)
     assert len(team) == count
     assert torch.equal(together, apart)
@@ -182,7 +189,7 @@ def test_a_plan_whose_input_stands_out_gives_the_same_bits(team: Team) -> None:
     team.clear()
     together = plan(x)
     assert len(team) > 1  # it was refused, and went on
-    program_module.NEIGHBOURS.watches = False  # type: ignore[misc]
+    team.watch.watches = False
     assert torch.equal(together, plan(x))
 
 

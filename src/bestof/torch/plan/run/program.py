@@ -125,8 +125,9 @@ class Program:
                     run_on_team(self._team, runs)
                 else:
                     # Beside neighbours, a part of a step may wait for its thread longer than the
-                    # step takes. The watch tells of neighbours.
-                    if NEIGHBOURS.watches and runs is binding.runs:
+                    # step takes. The watch tells of neighbours, for exact plans too.
+                    is_alone = NEIGHBOURS.watches and not NEIGHBOURS.waited
+                    if is_alone and runs is binding.runs:
                         runs = binding.joined or runs
                     for run in runs:
                         run()
