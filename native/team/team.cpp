@@ -39,19 +39,27 @@ constexpr int kLoops = 4;
 constexpr int kMostParts = 0xFFFE, kClosing = 0xFFFF;
 constexpr uint64_t kBusy = ~uint64_t{0};
 
-// Nanoseconds. The team rests if the calling thread was left waiting twice within kClose: a
-// neighbour has the processor of another thread, and each call would wait for it again. One such
-// wait in some hundred calls is usual on a machine without neighbours.
-constexpr int64_t kLong = 100'000, kClose = 50'000'000, kRest = 1'000'000'000;
-std::atomic<int64_t> left_waiting_at{0}, rests_until{0};
+// Nanoseconds. The team rests if the calling thread was left waiting kWaits times within kClose: a
+// neighbour has the processor of another thread, and each call would wait for it again. A neighbour
+// keeps a processor for 2 ms or more. Single waits are usual on a machine without neighbours.
+constexpr int64_t kLong = 1'000'000, kClose = 30'000'000, kRest = 1'000'000'000;
+constexpr int kWaits = 3;
+std::atomic<int64_t> first_wait_at{0}, rests_until{0};
+std::atomic<int> waits{0};
 
 int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-void note_long_wait() {
+// Notes for how long the calling thread was left waiting.
+void note_wait(int64_t waited) {
+  if (waited < kLong) return;
   const int64_t time = now();
-  if (time - left_waiting_at.exchange(time) < kClose) rests_until = time + kRest;
+  if (time - first_wait_at > kClose) {
+    first_wait_at = time;
+    waits = 0;
+  }
+  if (++waits >= kWaits) rests_until = time + kRest;
 }
 
 // A number that threads wait for. `sleepers` counts those that sleep.
@@ -60,17 +68,18 @@ struct Word {
   std::atomic<int> sleepers{0};
 };
 
-// Returns once the word is not `old` any more, or sooner; whether the thread has slept.
-bool wait_while(Word& word, uint32_t old, int pauses) {
+// Returns once the word is not `old` any more, or sooner: for how many ns the thread has slept.
+int64_t wait_while(Word& word, uint32_t old, int pauses) {
   for (int i = 0; i < pauses; ++i) {
-    if (word.value.load(std::memory_order_acquire) != old) return false;
+    if (word.value.load(std::memory_order_acquire) != old) return 0;
     __builtin_ia32_pause();
   }
+  const int64_t began = now();
   word.sleepers.fetch_add(1);
   if (word.value.load() == old)
     syscall(SYS_futex, &word.value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
   word.sleepers.fetch_sub(1);
-  return true;
+  return now() - began;
 }
 
 // Wakes those that sleep. The word has changed before, sequentially consistent: else a thread
@@ -176,7 +185,7 @@ void run_region(Team& team, void (*part)(void*), void* data, int parts) {
   uint32_t others = parts - 1;
   take_parts(team, [&] { --others; });
   for (uint32_t done; (done = team.done.value.load(std::memory_order_acquire)) != others;)
-    if (wait_while(team.done, done, team.pauses)) note_long_wait();
+    note_wait(wait_while(team.done, done, team.pauses));
 }
 
 void wait_for_all(Team& team) {
@@ -250,7 +259,7 @@ void with_team(int threads, void (*steps)(void*), void* data) {
   call.threads = threads;
   if (threads > omp_get_num_procs()) call.team.pauses = kFewPauses;
   __real_GOMP_parallel(in_region, &call, threads, 0);
-  if (now() - call.ended > kLong) note_long_wait();
+  note_wait(now() - call.ended);
   // A step may have set another number, which has ended with the region.
   if (call.threads != threads) omp_set_num_threads(call.threads);
 }

@@ -19,7 +19,7 @@ from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.run.live_check import with_live_check
 from bestof.torch.plan.run.noisy_choices import NoisyChoices
-from bestof.torch.plan.run.team_size import TeamSize, run_on_team
+from bestof.torch.plan.run.team_size import TeamSize, run_on_all, run_on_team
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
@@ -116,19 +116,18 @@ class Program:
                     if noisy.are_due and noisy.reopen(self.choices.values()):
                         self.bind_anew()
                     runs = with_live_check(binding, self.bind_anew)
+                # Beside neighbours, a part of a step may wait for its thread longer than the step
+                # takes. The watch tells of neighbours, for exact plans too.
+                is_alone = NEIGHBOURS.watches and not NEIGHBOURS.waited
+                if is_alone and runs is binding.runs:
+                    runs = binding.joined or runs
                 # A race compares algorithms for the number of threads of their problems.
-                if (
-                    (NEIGHBOURS.waited or self._team.is_open)
-                    and binding.settled
-                    and not self._is_exact
-                ):
-                    run_on_team(self._team, runs)
+                may_use_fewer = binding.settled and not self._is_exact
+                if may_use_fewer and (NEIGHBOURS.waited or self._team.is_open):
+                    run_on_team(self._team, runs, len(binding.steps))
+                elif may_use_fewer and is_alone:
+                    run_on_all(self._team, runs)
                 else:
-                    # Beside neighbours, a part of a step may wait for its thread longer than the
-                    # step takes. The watch tells of neighbours, for exact plans too.
-                    is_alone = NEIGHBOURS.watches and not NEIGHBOURS.waited
-                    if is_alone and runs is binding.runs:
-                        runs = binding.joined or runs
                     for run in runs:
                         run()
             else:

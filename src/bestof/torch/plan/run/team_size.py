@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import torch
 
 from bestof.selection.state.lock import current_lock
+from bestof.torch.plan.run.retreat import LOST, Retreat
 from bestof.torch.plan.steps.chosen_step import Runner
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.process.neighbours import NEIGHBOURS
@@ -31,15 +32,6 @@ SELDOM = 10.0
 """Seconds of calls until the next trial, for each second of the last pair of blocks.
 
 A server that computes for 5 ms now and then would otherwise try all the time.
-"""
-
-TAKEN = 0.43
-"""The share of the wanted time, waited for, with which neighbours leave no processor free.
-
-If T threads share T processors with B busy ones, they wait for B / (T + B) of the time: two threads
-for a third beside one, for a half beside two. If B is T or more, fewer threads have no processor of
-their own either, and only a smaller share. At a load of 9 on two cores, MobileNetV3 took 9 to 13 ms
-on one thread, and 5 to 10 on two (medians of turns).
 """
 
 
@@ -67,24 +59,28 @@ class TeamSize:
     threads of the process wait for processors, fewer are tried. Fewer threads than processors do
     not wait. So if fewer are in use, all are tried now and then, for a block of calls: that shows
     whether the neighbours have gone.
+
+    The watch tells of neighbours after two seconds. A `Retreat` begins after two calls, and needs
+    no trial.
     """
 
     def __init__(self) -> None:
         self._lock = ForkLock()  # held for a moment only
         self._all = self._used = 0
         self._trial: _Trial | None = None
+        self._retreat = Retreat()
         self._trials = 0
         self._rest = 0.0  # seconds of calls until the next trial
 
     @property
     def is_open(self) -> bool:
         """Whether fewer threads are in use, or a trial goes on."""
-        return self._trial is not None or self._used != self._all
+        return self._trial is not None or self._used != self._all or self._retreat.is_open
 
     def use_all(self) -> None:
         """Use all threads from now on; a trial ends."""
         with self._lock:
-            self._used, self._trial = self._all, None
+            self._start(self._all)
 
     def ask(self, threads: int, waited: float) -> int:
         """Return how many of the threads run the next call.
@@ -94,16 +90,30 @@ class TeamSize:
         """
         with self._lock:
             if threads != self._all:
-                self._all = self._used = threads
-                self._trial = None
+                self._start(threads)
+            if self._retreat.is_open:
+                return self._retreat.threads(threads)
             if self._trial is None and self._rest <= 0:
                 self._trial = self._next(waited)
             trial = self._trial
             return self._used if trial is None else self._turn(trial)
 
-    def tell(self, threads: int, seconds: float) -> None:
-        """Note that a call on so many threads took so long."""
+    def lose(self, seconds: float) -> None:
+        """Note for how long the thread of a call, on all threads, did not run."""
+        threads = torch.get_num_threads()
         with self._lock:
+            if threads != self._all:
+                self._start(threads)
+            if not self.is_open:
+                self._retreat.lose(threads, seconds)
+
+    def tell(self, threads: int, seconds: float, steps: int = 1) -> None:
+        """Note that a call of so many steps on so many threads took so long."""
+        with self._lock:
+            if self._retreat.is_open:
+                if threads < self._all:  # else it began before the retreat
+                    self._retreat.tell(self._all, seconds, steps)
+                return
             trial = self._trial
             if trial is None:
                 self._rest -= seconds
@@ -129,6 +139,12 @@ class TeamSize:
                 self._used = trial.threads
             self._trial = None
 
+    def _start(self, threads: int) -> None:
+        """Use all of so many threads from now on."""
+        self._all = self._used = threads
+        self._trial = None
+        self._retreat.end()
+
     def _turn(self, trial: _Trial) -> int:
         """Return on how many threads the block of calls runs that goes on."""
         return trial.threads if trial.mean is None else self._used
@@ -143,18 +159,16 @@ class TeamSize:
         return _Trial(others[self._trials % len(others)])
 
 
-def run_on_team(size: TeamSize, runs: Iterable[Runner]) -> None:
+def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
     """Run the steps of a call on as many threads as the size of the team says.
 
-    On all threads, if neighbours leave no processor free, if results must have the same bits each
-    time, or if nobody watches neighbours.
+    On all threads, if results must have the same bits each time, or if nobody watches neighbours.
     OpenMP's regions of the calling thread, which PyTorch's and native kernels use, become smaller.
     MKL's products keep their number if the program has set one.
     """
     threads = every = torch.get_num_threads()
     if (
         not NEIGHBOURS.watches
-        or NEIGHBOURS.waited >= TAKEN
         or current_lock() is not None
         or torch.are_deterministic_algorithms_enabled()
     ):
@@ -165,4 +179,14 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner]) -> None:
     with on_threads(threads) if threads != every else nullcontext():
         for run in runs:
             run()
-    size.tell(threads, perf_counter() - started)
+    size.tell(threads, perf_counter() - started, steps)
+
+
+def run_on_all(size: TeamSize, runs: Iterable[Runner]) -> None:
+    """Run the steps of a call on all threads, and see whether neighbours are in the way."""
+    started, own = perf_counter(), thread_time()
+    for run in runs:
+        run()
+    lost = perf_counter() - started - (thread_time() - own)
+    if lost > LOST:
+        size.lose(lost)

@@ -1,0 +1,284 @@
+"""Plans use fewer threads at once where calls lose time to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.torch.plan.run import program as program_module
+from bestof.torch.plan.run import retreat as retreat_module
+from bestof.torch.plan.run import team_size
+from bestof.torch.plan.run.retreat import (
+    DEAF,
+    DEAFEST,
+    LOST,
+    SOON,
+    TOGETHER,
+    UNCLEAR,
+    WINDOW,
+    Retreat,
+)
+from bestof.torch.plan.run.team_size import TeamSize, run_on_all, run_on_team
+
+STEPS = 50
+LOSS = 0.6 * TOGETHER
+
+
+@dataclass
+class Machine:
+    """Processors that others take a part of, and one process that calls a plan on it.
+
+    now, idle, own: the system's counters. others: processors that neighbours take. tells: whether
+    the system tells for how long processors are idle.
+    """
+
+    count: int = 2
+    others: float = 0.0
+    now: float = 100.0
+    idle: float = 1000.0
+    own: float = 50.0
+    tells: bool = True
+    seen: list[int] = field(default_factory=list)
+
+    def pass_time(self, seconds: float, threads: float) -> None:
+        """Let the process compute on so many threads, beside the others."""
+        threads = min(threads, self.count - self.others)
+        self.now += seconds
+        self.own += seconds * threads
+        self.idle += seconds * (self.count - self.others - threads)
+
+    def call(self, retreat: Retreat, seconds: float = 0.004, rest: float = 0.0) -> int:
+        """Call once on as many threads as the retreat says. rest: seconds before it."""
+        self.pass_time(rest, 0)
+        threads = retreat.threads(self.count)
+        self.pass_time(seconds, threads)
+        if retreat.is_open:
+            retreat.tell(self.count, seconds, STEPS)
+        self.seen.append(threads)
+        return threads
+
+    def lose_twice(self, retreat: Retreat) -> None:
+        """Lose as much time in two calls as neighbours take."""
+        for _ in range(2):
+            retreat.lose(self.count, LOSS)
+
+    def run(self, retreat: Retreat, seconds: float, rest: float = 0.0) -> set[int]:
+        """Call for so many seconds. Return the numbers of threads."""
+        end, self.seen = self.now + seconds, []
+        while self.now < end:
+            self.call(retreat, rest=rest)
+        return set(self.seen)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(retreat_module, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(retreat_module, "process_time", lambda: made.own)
+    monkeypatch.setattr(
+        retreat_module, "idle_seconds", lambda _processors: made.idle if made.tells else None
+    )
+    monkeypatch.setattr(
+        retreat_module, "processors", lambda: SimpleNamespace(allowed=set(range(made.count)))
+    )
+    return made
+
+
+def test_two_calls_that_lose_time_begin_a_retreat(machine: Machine) -> None:
+    machine.others, retreat = 1.0, Retreat()
+    retreat.lose(2, LOSS)
+    assert not retreat.is_open
+    assert machine.call(retreat) == 2
+    retreat.lose(2, LOSS)
+    assert retreat.is_open
+    assert machine.run(retreat, 60.0) == {1}
+
+
+def test_losses_far_apart_or_small_begin_none(machine: Machine) -> None:
+    retreat = Retreat()
+    for _ in range(100):
+        machine.pass_time(1.1 * SOON, 2)
+        retreat.lose(2, 0.1)  # far apart
+    assert not retreat.is_open
+    machine.pass_time(2 * SOON, 2)
+    for _ in range(3):
+        machine.pass_time(0.3 * SOON, 2)
+        retreat.lose(2, LOST)
+    assert not retreat.is_open
+
+
+def test_one_thread_cannot_retreat(machine: Machine) -> None:
+    retreat = Retreat()
+    for _ in range(5):
+        retreat.lose(1, 1.0)
+    assert not retreat.is_open
+
+
+def test_all_threads_are_used_again_once_the_neighbours_have_gone(machine: Machine) -> None:
+    machine.others, retreat = 1.0, Retreat()
+    machine.lose_twice(retreat)
+    machine.run(retreat, 5.0)
+    assert retreat.is_open
+    machine.others = 0.0
+    machine.run(retreat, 2 * WINDOW + 0.01)
+    assert not retreat.is_open
+    machine.lose_twice(retreat)  # neighbours may come back at once
+    assert retreat.is_open
+
+
+def test_as_many_threads_are_used_as_there_are_other_processors(machine: Machine) -> None:
+    machine.count, machine.others, retreat = 16, 5.0, Retreat()
+    machine.lose_twice(retreat)
+    assert machine.call(retreat) == 15
+    machine.run(retreat, 3 * WINDOW)
+    assert machine.call(retreat) == 11
+    machine.others = 2.0
+    machine.run(retreat, 3 * WINDOW)
+    assert machine.call(retreat) == 14
+
+
+def test_a_false_alarm_is_short_and_the_next_one_comes_later(machine: Machine) -> None:
+    retreat = Retreat()
+    deaf = DEAF
+    for _ in range(6):
+        machine.lose_twice(retreat)
+        assert retreat.is_open
+        machine.run(retreat, WINDOW + 0.01)
+        assert not retreat.is_open
+        machine.pass_time(0.9 * deaf, 2)
+        machine.lose_twice(retreat)
+        assert not retreat.is_open
+        machine.pass_time(0.2 * deaf, 2)
+        deaf = min(DEAFEST, 2 * deaf)
+    # Neighbours that are there make the next alarm count at once.
+    machine.others = 1.0
+    machine.lose_twice(retreat)
+    machine.run(retreat, 1.0)
+    machine.others = 0.0
+    machine.run(retreat, 1.0)
+    machine.lose_twice(retreat)
+    machine.run(retreat, WINDOW + 0.01)
+    machine.pass_time(1.1 * DEAF, 2)
+    machine.lose_twice(retreat)
+    assert retreat.is_open
+
+
+def test_a_system_that_does_not_tell_ends_a_retreat(machine: Machine) -> None:
+    machine.others, machine.tells, retreat = 1.0, False, Retreat()
+    machine.lose_twice(retreat)
+    machine.run(retreat, 2 * WINDOW)
+    assert not retreat.is_open
+
+
+def test_long_steps_use_all_threads(machine: Machine) -> None:
+    machine.others, retreat = 1.0, Retreat()
+    machine.lose_twice(retreat)
+    for _ in range(3):
+        machine.call(retreat, seconds=1.1 * retreat_module.LONG_STEP * STEPS)
+    assert not retreat.is_open
+
+
+def test_one_slow_call_does_not_make_steps_long(machine: Machine) -> None:
+    machine.others, retreat = 1.0, Retreat()
+    machine.lose_twice(retreat)
+    machine.run(retreat, 0.9 * WINDOW)
+    machine.call(retreat, seconds=2.0 * retreat_module.LONG_STEP * STEPS)
+    assert retreat.is_open
+
+
+def test_a_server_that_rests_most_of_the_time_returns_to_all_threads(machine: Machine) -> None:
+    machine.others, retreat = 1.0, Retreat()
+    machine.lose_twice(retreat)
+    # What others do between the calls is no reason to stay, and none to leave at once.
+    calls = UNCLEAR / 0.004
+    machine.run(retreat, 0.8 * calls * 0.1, rest=0.1)
+    assert retreat.is_open
+    machine.run(retreat, 0.4 * calls * 0.1, rest=0.1)
+    assert not retreat.is_open
+
+
+def test_a_server_that_rests_sees_that_the_neighbours_have_gone(machine: Machine) -> None:
+    retreat = Retreat()
+    machine.lose_twice(retreat)
+    machine.run(retreat, 1.0, rest=0.1)
+    assert not retreat.is_open
+
+
+def test_more_threads_than_processors_are_no_reason_to_stay(machine: Machine) -> None:
+    retreat = Retreat()
+    for _ in range(2):
+        retreat.lose(8, LOSS)
+    assert retreat.threads(8) == 7
+    while machine.now < 100.0 + 2 * WINDOW and retreat.is_open:
+        machine.pass_time(0.004, 7)
+        retreat.tell(8, 0.004, STEPS)
+    assert not retreat.is_open
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A watch that sees no neighbours, and PyTorch on two threads."""
+    watch, before = SimpleNamespace(watches=True, waited=0.0), torch.get_num_threads()
+    monkeypatch.setattr(team_size, "NEIGHBOURS", watch)
+    monkeypatch.setattr(program_module, "NEIGHBOURS", watch)
+    torch.set_num_threads(2)
+    yield watch
+    torch.set_num_threads(before)
+
+
+def test_a_call_whose_thread_did_not_run_counts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, two_threads: SimpleNamespace
+) -> None:
+    size, ran = TeamSize(), [0.0]
+    monkeypatch.setattr(team_size, "perf_counter", lambda: machine.now)
+    monkeypatch.setattr(team_size, "thread_time", lambda: ran[0])
+
+    def step(computes: float, waits: float) -> None:
+        machine.pass_time(computes + waits, 1)
+        ran[0] += computes
+
+    for _ in range(5):
+        run_on_all(size, [lambda: step(0.02, 0.5 * LOST)])
+    assert not size.is_open
+    for _ in range(2):
+        run_on_all(size, [lambda: step(0.002, LOSS)])
+    assert size.is_open
+    seen: list[int] = []
+    run_on_team(size, [lambda: seen.append(torch.get_num_threads())], STEPS)
+    assert seen == [1]
+    assert torch.get_num_threads() == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("accuracy", ["float32", "exact"])
+def test_a_plan_that_loses_time_runs_on_one_thread_unless_exact(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    two_threads: SimpleNamespace,
+    accuracy: str,
+) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU()).eval(), torch.randn(1, 8, 20, 20)
+    plan = bt.optimize(model, x, accuracy=accuracy)
+    known = next(reversed(plan._programs.values())).program
+    known.noisy_choices._noisy = []  # a race would drop the step
+    seen: list[int] = []
+    binding = known.borrow()
+    for runs in (binding.runs, binding.joined):
+        runs.append(lambda: seen.append(torch.get_num_threads()))
+    known.give_back(binding)
+    expected: Tensor = plan(x)
+    machine.others = 1.0
+    machine.lose_twice(known._team._retreat)
+    known._team._all = known._team._used = 2
+    torch.testing.assert_close(plan(x), expected, rtol=1e-5, atol=1e-5)
+    assert seen == [2, 2 if accuracy == "exact" else 1]
+    monkeypatch.setattr(team_size, "current_lock", object)
+    plan(x)
+    assert seen[-1] == 2  # a lock promises the same bits
