@@ -189,6 +189,30 @@ def test_steps_may_shorten_their_own_list() -> None:
     assert steps == []
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads have no affinity here")
+def test_threads_of_one_processor_may_use_the_others_again(threads: int) -> None:
+    x, w, found = _normal(2, 30, 30, 20), _normal(24, 3, 3, 20), []
+    run = partial(kernels.conv2d, x, w, padding=1, algorithm="winograd4", threads=threads)
+    expected, before = run(), _affinity()
+    for one in sorted(os.sched_getaffinity(0)):
+        _move({thread: {one} for thread in before})
+        time.sleep(0.001)  # the threads are there now, and sleep
+        _move(before)
+        run_steps([lambda: found.append(run())] * 30)
+        assert _affinity() == before
+    assert all(np.array_equal(one, expected) for one in found)
+
+
+def _affinity() -> dict[int, set[int]]:
+    """Return the processors that each thread of this process may use."""
+    return {one: os.sched_getaffinity(one) for one in map(int, os.listdir("/proc/self/task"))}
+
+
+def _move(affinity: dict[int, set[int]]) -> None:
+    for thread, allowed in affinity.items():
+        os.sched_setaffinity(thread, allowed)
+
+
 def test_programs_may_call_from_many_threads() -> None:
     x, w = _normal(2, 30, 30, 20), _normal(24, 3, 3, 20)
     run = partial(kernels.conv2d, x, w, padding=1, algorithm="winograd4")
