@@ -160,7 +160,8 @@ void take_parts(Team& team, Finished finished) {
 
 // Virtual machines often wake a thread where the calling one runs, and move it some milliseconds
 // later. Until then each waits for the other one's time slice: MobileNetV3, called every 50 ms,
-// took 4.2 ms, and 14 to 17 in one call of ten. With the two functions below: 3.0, and 3.4 to 4.2.
+// took 4.2 to 5.2 ms, and 14 to 17 in one call of ten. With the two functions below it takes 3.0 to
+// 3.9, and 3.4 to 11.
 
 // Lets threads run that have not begun to serve, if they wait for the calling thread's processor.
 void call_others(Team& team) {
