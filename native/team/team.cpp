@@ -44,7 +44,8 @@ constexpr uint64_t kBusy = ~uint64_t{0};
 
 // Nanoseconds. The team rests if the calling thread was left waiting kWaits times within kClose: a
 // neighbour has the processor of another thread, and each call would wait for it again. A neighbour
-// keeps a processor for 2 ms or more. Single waits are usual on a machine without neighbours.
+// keeps a processor for 2 ms or more. Single waits are usual on a machine without neighbours. The
+// waits of all threads and lists of steps count together: they share the processors.
 constexpr int64_t kLong = 1'000'000, kClose = 30'000'000, kRest = 1'000'000'000;
 constexpr int kWaits = 3;
 std::atomic<int64_t> first_wait_at{0}, rests_until{0};
@@ -180,7 +181,10 @@ void leave_processor(const Team& team) {
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
   cpu_set_t others = allowed;
   CPU_CLR(taken, &others);
-  if (sched_setaffinity(0, sizeof others, &others) == 0)
+  if (sched_setaffinity(0, sizeof others, &others) != 0) return;
+  // Not if somebody else has set it meanwhile.
+  cpu_set_t current;
+  if (sched_getaffinity(0, sizeof current, &current) == 0 && CPU_EQUAL(&current, &others))
     sched_setaffinity(0, sizeof allowed, &allowed);
 }
 

@@ -17,29 +17,39 @@ from bestof.torch.plan.run import team_size
 from bestof.torch.plan.run.retreat import (
     DEAF,
     DEAFEST,
+    LONG_STEP,
+    LONGEST,
     LOST,
+    SHORTEST,
     SOON,
     TOGETHER,
-    UNCLEAR,
     WINDOW,
     Retreat,
 )
-from bestof.torch.plan.run.team_size import TeamSize, run_on_all, run_on_team
+from bestof.torch.plan.run.team_size import (
+    BLOCK,
+    MANY_STEPS,
+    SELDOM,
+    TeamSize,
+    run_on_all,
+    run_on_team,
+)
 
 STEPS = 50
 LOSS = 0.6 * TOGETHER
+PAIR = 1.01 * 2**0.5 * WINDOW + 0.005  # seconds until a reading on two processors, at most
 
 
 @dataclass
 class Machine:
-    """Processors that others take a part of, and one process that calls a plan on it.
+    """Processors that busy processes share with one that calls a plan.
 
-    now, idle, own: the system's counters. others: processors that neighbours take. tells: whether
-    the system tells for how long processors are idle.
+    now, idle, own: the system's counters. busy: processes beside it. tells: whether the system
+    tells for how long processors are idle.
     """
 
     count: int = 2
-    others: float = 0.0
+    busy: float = 0.0
     now: float = 100.0
     idle: float = 1000.0
     own: float = 50.0
@@ -47,11 +57,11 @@ class Machine:
     seen: list[int] = field(default_factory=list)
 
     def pass_time(self, seconds: float, threads: float) -> None:
-        """Let the process compute on so many threads, beside the others."""
-        threads = min(threads, self.count - self.others)
+        """Let the process compute on so many threads. All that compute get the same share."""
+        share = min(1.0, self.count / max(0.1, threads + self.busy))
         self.now += seconds
-        self.own += seconds * threads
-        self.idle += seconds * (self.count - self.others - threads)
+        self.own += seconds * threads * share
+        self.idle += seconds * (self.count - (threads + self.busy) * share)
 
     def call(self, retreat: Retreat, seconds: float = 0.004, rest: float = 0.0) -> int:
         """Call once on as many threads as the retreat says. rest: seconds before it."""
@@ -68,12 +78,13 @@ class Machine:
         for _ in range(2):
             retreat.lose(self.count, LOSS)
 
-    def run(self, retreat: Retreat, seconds: float, rest: float = 0.0) -> set[int]:
-        """Call for so many seconds. Return the numbers of threads."""
+    def run(self, retreat: Retreat, seconds: float, rest: float = 0.0) -> list[int]:
+        """Call for so many seconds. Calls on all threads lose time to neighbours."""
         end, self.seen = self.now + seconds, []
         while self.now < end:
-            self.call(retreat, rest=rest)
-        return set(self.seen)
+            if self.call(retreat, rest=rest) == self.count and self.busy:
+                retreat.lose(self.count, LOSS)
+        return self.seen
 
 
 @pytest.fixture
@@ -91,13 +102,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_two_calls_that_lose_time_begin_a_retreat(machine: Machine) -> None:
-    machine.others, retreat = 1.0, Retreat()
+    machine.busy, retreat = 1.0, Retreat()
     retreat.lose(2, LOSS)
     assert not retreat.is_open
     assert machine.call(retreat) == 2
     retreat.lose(2, LOSS)
     assert retreat.is_open
-    assert machine.run(retreat, 60.0) == {1}
+    seen = machine.run(retreat, 60.0)
+    assert 0 < seen.count(2) < 0.002 * len(seen)  # all are tried now and then
 
 
 def test_losses_far_apart_or_small_begin_none(machine: Machine) -> None:
@@ -121,86 +133,111 @@ def test_one_thread_cannot_retreat(machine: Machine) -> None:
 
 
 def test_all_threads_are_used_again_once_the_neighbours_have_gone(machine: Machine) -> None:
-    machine.others, retreat = 1.0, Retreat()
+    machine.busy, retreat = 1.0, Retreat()
     machine.lose_twice(retreat)
     machine.run(retreat, 5.0)
     assert retreat.is_open
-    machine.others = 0.0
-    machine.run(retreat, 2 * WINDOW + 0.01)
+    machine.busy = 0.0
+    machine.run(retreat, 2 * PAIR)
     assert not retreat.is_open
     machine.lose_twice(retreat)  # neighbours may come back at once
     assert retreat.is_open
 
 
-def test_as_many_threads_are_used_as_there_are_other_processors(machine: Machine) -> None:
-    machine.count, machine.others, retreat = 16, 5.0, Retreat()
+@pytest.mark.parametrize(
+    ("count", "busy", "threads"),
+    [(2, 1, 1), (2, 3, 1), (16, 1, 15), (16, 5, 12), (16, 12, 9), (16, 24, 6), (16, 40, 4)],
+)
+def test_threads_keep_their_share_of_the_processors(
+    machine: Machine, count: int, busy: int, threads: int
+) -> None:
+    """Fewer threads let neighbours take more. They must not become fewer for that."""
+    machine.count, machine.busy, retreat = count, busy, Retreat()
     machine.lose_twice(retreat)
-    assert machine.call(retreat) == 15
-    machine.run(retreat, 3 * WINDOW)
-    assert machine.call(retreat) == 11
-    machine.others = 2.0
-    machine.run(retreat, 3 * WINDOW)
-    assert machine.call(retreat) == 14
+    assert machine.call(retreat) == count - 1
+    machine.run(retreat, 1.0)
+    assert set(machine.run(retreat, 0.9)) == {threads}
+
+
+def test_neighbours_that_leave_a_processor_free_are_none(machine: Machine) -> None:
+    machine.count, machine.busy, retreat = 16, 5, Retreat()
+    retreat.lose(8, LOSS)
+    retreat.lose(8, LOSS)
+    while machine.now < 101.0 and retreat.is_open:
+        machine.pass_time(0.004, 7)
+        retreat.tell(8, 0.004, STEPS)
+    assert not retreat.is_open
 
 
 def test_a_false_alarm_is_short_and_the_next_one_comes_later(machine: Machine) -> None:
-    retreat = Retreat()
-    deaf = DEAF
+    retreat, deaf = Retreat(), DEAF
     for _ in range(6):
         machine.lose_twice(retreat)
         assert retreat.is_open
-        machine.run(retreat, WINDOW + 0.01)
+        machine.run(retreat, PAIR)
         assert not retreat.is_open
         machine.pass_time(0.9 * deaf, 2)
         machine.lose_twice(retreat)
         assert not retreat.is_open
         machine.pass_time(0.2 * deaf, 2)
         deaf = min(DEAFEST, 2 * deaf)
-    # Neighbours that are there make the next alarm count at once.
-    machine.others = 1.0
+    # After neighbours that were there, the next alarm counts at once.
+    machine.busy = 1.0
     machine.lose_twice(retreat)
-    machine.run(retreat, 1.0)
-    machine.others = 0.0
-    machine.run(retreat, 1.0)
-    machine.lose_twice(retreat)
-    machine.run(retreat, WINDOW + 0.01)
-    machine.pass_time(1.1 * DEAF, 2)
+    machine.run(retreat, 1.5)
+    machine.busy = 0.0
+    machine.run(retreat, 2 * PAIR)
     machine.lose_twice(retreat)
     assert retreat.is_open
 
 
-def test_a_system_that_does_not_tell_ends_a_retreat(machine: Machine) -> None:
-    machine.others, machine.tells, retreat = 1.0, False, Retreat()
+def test_all_threads_are_tried_less_and_less_often_beside_neighbours(machine: Machine) -> None:
+    machine.busy, retreat, tried = 1.0, Retreat(), list[float]()
     machine.lose_twice(retreat)
-    machine.run(retreat, 2 * WINDOW)
+    while machine.now < 200.0:
+        if machine.call(retreat) == 2:
+            tried.append(machine.now)
+            machine.lose_twice(retreat)
+    lengths = [after - before for before, after in zip([100.0, *tried], tried, strict=False)]
+    expected = [SHORTEST * 2**i for i in range(3)]
+    assert lengths[:3] == pytest.approx(expected, abs=2 * PAIR)
+    assert lengths[3:] == pytest.approx([LONGEST] * len(lengths[3:]), abs=2 * PAIR)
+
+
+def test_a_process_in_turn_with_this_one_does_not_hold_a_retreat(machine: Machine) -> None:
+    """It computes between the calls. The system does not tell that from a neighbour."""
+    retreat = Retreat()
+    machine.lose_twice(retreat)
+    end, seen = machine.now + 20.0, []
+    while machine.now < end:
+        machine.busy = 1.0
+        machine.pass_time(0.003, 0)
+        machine.busy = 0.0
+        seen.append(machine.call(retreat))
+    assert set(seen[len(seen) // 3 :]) == {2}
+
+
+def test_a_system_that_does_not_tell_ends_a_retreat(machine: Machine) -> None:
+    machine.busy, machine.tells, retreat = 1.0, False, Retreat()
+    machine.lose_twice(retreat)
+    machine.run(retreat, PAIR)
     assert not retreat.is_open
 
 
 def test_long_steps_use_all_threads(machine: Machine) -> None:
-    machine.others, retreat = 1.0, Retreat()
+    machine.busy, retreat = 1.0, Retreat()
     machine.lose_twice(retreat)
     for _ in range(3):
-        machine.call(retreat, seconds=1.1 * retreat_module.LONG_STEP * STEPS)
+        machine.call(retreat, seconds=1.1 * LONG_STEP * STEPS)
     assert not retreat.is_open
 
 
 def test_one_slow_call_does_not_make_steps_long(machine: Machine) -> None:
-    machine.others, retreat = 1.0, Retreat()
+    machine.busy, retreat = 1.0, Retreat()
     machine.lose_twice(retreat)
-    machine.run(retreat, 0.9 * WINDOW)
-    machine.call(retreat, seconds=2.0 * retreat_module.LONG_STEP * STEPS)
+    machine.run(retreat, 0.5 * PAIR)
+    machine.call(retreat, seconds=2.0 * LONG_STEP * STEPS)
     assert retreat.is_open
-
-
-def test_a_server_that_rests_most_of_the_time_returns_to_all_threads(machine: Machine) -> None:
-    machine.others, retreat = 1.0, Retreat()
-    machine.lose_twice(retreat)
-    # What others do between the calls is no reason to stay, and none to leave at once.
-    calls = UNCLEAR / 0.004
-    machine.run(retreat, 0.8 * calls * 0.1, rest=0.1)
-    assert retreat.is_open
-    machine.run(retreat, 0.4 * calls * 0.1, rest=0.1)
-    assert not retreat.is_open
 
 
 def test_a_server_that_rests_sees_that_the_neighbours_have_gone(machine: Machine) -> None:
@@ -215,7 +252,7 @@ def test_more_threads_than_processors_are_no_reason_to_stay(machine: Machine) ->
     for _ in range(2):
         retreat.lose(8, LOSS)
     assert retreat.threads(8) == 7
-    while machine.now < 100.0 + 2 * WINDOW and retreat.is_open:
+    while machine.now < 100.0 + PAIR and retreat.is_open:
         machine.pass_time(0.004, 7)
         retreat.tell(8, 0.004, STEPS)
     assert not retreat.is_open
@@ -253,6 +290,37 @@ def test_a_call_whose_thread_did_not_run_counts(
     run_on_team(size, [lambda: seen.append(torch.get_num_threads())], STEPS)
     assert seen == [1]
     assert torch.get_num_threads() == 2
+    # The watch may have told of neighbours before calls did, and a trial may go on.
+    two_threads.waited = 0.3
+    size = TeamSize()
+    while size.ask(2, 0.3) == 1:
+        size.tell(1, BLOCK)
+    for _ in range(2):
+        run_on_team(size, [lambda: step(0.002, LOSS)], STEPS)
+    assert size._retreat.is_open
+    # What the watch tells is older than the end of a retreat: no trial begins at once.
+    while size.is_open:
+        assert size.ask(2, 0.3) == 1
+        machine.pass_time(0.01, 1)
+        size.tell(1, 0.01, STEPS)
+    assert size.ask(2, 0.3) == 2
+    size.tell(2, 1.1 * SELDOM * BLOCK)
+    assert size.ask(2, 0.3) == 1
+
+
+def test_calls_of_few_steps_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch, two_threads: SimpleNamespace
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(program_module, "run_on_all", lambda _size, runs: asked.append(runs))
+    with torch.no_grad():
+        for layers in (2, MANY_STEPS):
+            model = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1) for _ in range(layers)))
+            x = torch.randn(1, 4, 9, 9)
+            plan = bt.optimize(model.eval(), x)
+            asked.clear()
+            plan(x)
+            assert bool(asked) == (layers == MANY_STEPS)
 
 
 @torch.no_grad()
@@ -274,7 +342,7 @@ def test_a_plan_that_loses_time_runs_on_one_thread_unless_exact(
         runs.append(lambda: seen.append(torch.get_num_threads()))
     known.give_back(binding)
     expected: Tensor = plan(x)
-    machine.others = 1.0
+    machine.busy = 1.0
     machine.lose_twice(known._team._retreat)
     known._team._all = known._team._used = 2
     torch.testing.assert_close(plan(x), expected, rtol=1e-5, atol=1e-5)

@@ -19,7 +19,7 @@ from bestof.torch.plan.memory.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.run.live_check import with_live_check
 from bestof.torch.plan.run.noisy_choices import NoisyChoices
-from bestof.torch.plan.run.team_size import TeamSize, run_on_all, run_on_team
+from bestof.torch.plan.run.team_size import MANY_STEPS, TeamSize, run_on_all, run_on_team
 from bestof.torch.plan.run.torch_step import torch_step
 from bestof.torch.plan.steps.binding import Binding
 from bestof.torch.plan.steps.chosen_step import Choice
@@ -125,7 +125,7 @@ class Program:
                 may_use_fewer = binding.settled and not self._is_exact
                 if may_use_fewer and (NEIGHBOURS.waited or self._team.is_open):
                     run_on_team(self._team, runs, len(binding.steps))
-                elif may_use_fewer and is_alone:
+                elif may_use_fewer and is_alone and len(binding.steps) >= MANY_STEPS:
                     run_on_all(self._team, runs)
                 else:
                     for run in runs:

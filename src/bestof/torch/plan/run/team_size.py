@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 
@@ -27,6 +26,12 @@ WINS = 3
 
 GAIN = 0.95
 """The time over that of more threads, at most, with which fewer threads win a pair."""
+
+MANY_STEPS = 16
+"""Steps from which on a call is asked whether its thread has run, which takes 1 us.
+
+Such steps take 100 us or more together.
+"""
 
 SELDOM = 10.0
 """Seconds of calls until the next trial, for each second of the last pair of blocks.
@@ -60,8 +65,8 @@ class TeamSize:
     not wait. So if fewer are in use, all are tried now and then, for a block of calls: that shows
     whether the neighbours have gone.
 
-    The watch tells of neighbours after two seconds. A `Retreat` begins after two calls, and needs
-    no trial.
+    The watch tells of neighbours after two seconds. A `Retreat` begins after two calls, needs no
+    trial, and ends one.
     """
 
     def __init__(self) -> None:
@@ -104,8 +109,10 @@ class TeamSize:
         with self._lock:
             if threads != self._all:
                 self._start(threads)
-            if not self.is_open:
+            if self._used == threads:
                 self._retreat.lose(threads, seconds)
+            if self._retreat.is_open:
+                self._trial = None
 
     def tell(self, threads: int, seconds: float, steps: int = 1) -> None:
         """Note that a call of so many steps on so many threads took so long."""
@@ -113,6 +120,8 @@ class TeamSize:
             if self._retreat.is_open:
                 if threads < self._all:  # else it began before the retreat
                     self._retreat.tell(self._all, seconds, steps)
+                if not self._retreat.is_open:
+                    self._rest = SELDOM * BLOCK  # the watch still tells of what was before
                 return
             trial = self._trial
             if trial is None:
@@ -176,14 +185,17 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
     else:
         threads = size.ask(every, NEIGHBOURS.waited)
     started = perf_counter()
-    with on_threads(threads) if threads != every else nullcontext():
-        for run in runs:
-            run()
+    if threads == every:
+        run_on_all(size, runs)
+    else:
+        with on_threads(threads):
+            for run in runs:
+                run()
     size.tell(threads, perf_counter() - started, steps)
 
 
 def run_on_all(size: TeamSize, runs: Iterable[Runner]) -> None:
-    """Run the steps of a call on all threads, and see whether neighbours are in the way."""
+    """Run the steps of a call on all threads, and see whether neighbours are in the way: 1 us."""
     started, own = perf_counter(), thread_time()
     for run in runs:
         run()
