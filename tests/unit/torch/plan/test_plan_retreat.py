@@ -20,6 +20,7 @@ from bestof.torch.plan.run.retreat import (
     LONG_STEP,
     LONGEST,
     LOST,
+    OLD,
     SHORTEST,
     SOON,
     TOGETHER,
@@ -29,6 +30,7 @@ from bestof.torch.plan.run.retreat import (
 from bestof.torch.plan.run.team_size import (
     BLOCK,
     MANY_STEPS,
+    PAUSE,
     SELDOM,
     TeamSize,
     run_on_all,
@@ -293,6 +295,7 @@ def test_a_call_whose_thread_did_not_run_counts(
     # The watch may have told of neighbours before calls did, and a trial may go on.
     two_threads.waited = 0.3
     size = TeamSize()
+    size.ended = machine.now
     while size.ask(2, 0.3) == 1:
         size.tell(1, BLOCK)
     for _ in range(2):
@@ -306,6 +309,38 @@ def test_a_call_whose_thread_did_not_run_counts(
     assert size.ask(2, 0.3) == 2
     size.tell(2, 1.1 * SELDOM * BLOCK)
     assert size.ask(2, 0.3) == 1
+
+
+def test_what_was_before_a_pause_does_not_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, two_threads: SimpleNamespace
+) -> None:
+    size, ran, seen = TeamSize(), [0.0], list[int]()
+    monkeypatch.setattr(team_size, "perf_counter", lambda: machine.now)
+    monkeypatch.setattr(team_size, "thread_time", lambda: ran[0])
+
+    def step(waits: float) -> None:
+        seen.append(torch.get_num_threads())
+        machine.pass_time(0.002 + waits, 1)
+        ran[0] += 0.002
+
+    for _ in range(20):  # threads that wake let each call wait
+        machine.pass_time(2 * PAUSE, 0)
+        run_on_all(size, [lambda: step(LOSS)])
+    assert not size.is_open
+    for _ in range(3):
+        run_on_all(size, [lambda: step(LOSS)])
+    assert size.is_open
+    machine.busy = 1.0
+    seen.clear()
+    machine.pass_time(0.9 * OLD, 0)
+    run_on_team(size, [lambda: step(0.0)], STEPS)
+    machine.pass_time(1.1 * OLD, 0)
+    run_on_team(size, [lambda: step(0.0)], STEPS)
+    assert seen == [1, 2]
+    assert not size.is_open
+    for _ in range(2):
+        run_on_all(size, [lambda: step(LOSS)])
+    assert size.is_open
 
 
 def test_calls_of_few_steps_are_not_asked(
@@ -345,6 +380,7 @@ def test_a_plan_that_loses_time_runs_on_one_thread_unless_exact(
     machine.busy = 1.0
     machine.lose_twice(known._team._retreat)
     known._team._all = known._team._used = 2
+    known._team.ended = team_size.perf_counter()
     torch.testing.assert_close(plan(x), expected, rtol=1e-5, atol=1e-5)
     assert seen == [2, 2 if accuracy == "exact" else 1]
     monkeypatch.setattr(team_size, "current_lock", object)

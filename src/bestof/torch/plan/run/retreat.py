@@ -45,6 +45,9 @@ Other processes may compute between the calls only, in turn with this one. The n
 as long if it begins at once.
 """
 
+OLD = 0.5
+"""Seconds between two calls, after which a retreat is forgotten."""
+
 DEAF, DEAFEST = 1.0, 8.0
 """Seconds without a retreat after one that was shorter than `DEAF`. Each one doubles them."""
 
@@ -138,6 +141,10 @@ class Retreat:
         is_short = self._ended - self._began < DEAF
         self._deaf = max(DEAF, min(DEAFEST, 2 * self._deaf)) if is_short else 0.0
         self._deaf_until = self._ended + self._deaf
+
+    def forget(self) -> None:
+        """Use all threads again after a pause. The next alarm counts at once."""
+        self._threads = 0
 
     def _fewer(self, every: int, before: _Reading, now: _Reading) -> int:
         """Return the number of threads for which neighbours leave processors, `every` at most."""

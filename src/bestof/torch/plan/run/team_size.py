@@ -9,7 +9,7 @@ from time import perf_counter, thread_time
 import torch
 
 from bestof.selection.state.lock import current_lock
-from bestof.torch.plan.run.retreat import LOST, Retreat
+from bestof.torch.plan.run.retreat import LOST, OLD, Retreat
 from bestof.torch.plan.steps.chosen_step import Runner
 from bestof.torch.process.fork_lock import ForkLock
 from bestof.torch.process.neighbours import NEIGHBOURS
@@ -31,6 +31,12 @@ MANY_STEPS = 16
 """Steps from which on a call is asked whether its thread has run, which takes 1 us.
 
 Such steps take 100 us or more together.
+"""
+
+PAUSE = 0.005
+"""Seconds between two calls, after which the later one is not asked: its threads may have slept.
+
+To wake them took the first calls after a pause 1 to 4 ms, on a machine without neighbours.
 """
 
 SELDOM = 10.0
@@ -76,6 +82,7 @@ class TeamSize:
         self._retreat = Retreat()
         self._trials = 0
         self._rest = 0.0  # seconds of calls until the next trial
+        self.ended = 0.0  # when the last call ended
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +109,11 @@ class TeamSize:
                 self._trial = self._next(waited)
             trial = self._trial
             return self._used if trial is None else self._turn(trial)
+
+    def rested(self) -> None:
+        """Forget a retreat: what was read before a long pause tells nothing of now."""
+        with self._lock:
+            self._retreat.forget()
 
     def lose(self, seconds: float) -> None:
         """Note for how long the thread of a call, on all threads, did not run."""
@@ -176,6 +188,8 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
     MKL's products keep their number if the program has set one.
     """
     threads = every = torch.get_num_threads()
+    if perf_counter() - size.ended > OLD:
+        size.rested()
     if (
         not NEIGHBOURS.watches
         or current_lock() is not None
@@ -191,7 +205,8 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
         with on_threads(threads):
             for run in runs:
                 run()
-    size.tell(threads, perf_counter() - started, steps)
+    size.ended = perf_counter()
+    size.tell(threads, size.ended - started, steps)
 
 
 def run_on_all(size: TeamSize, runs: Iterable[Runner]) -> None:
@@ -199,6 +214,8 @@ def run_on_all(size: TeamSize, runs: Iterable[Runner]) -> None:
     started, own = perf_counter(), thread_time()
     for run in runs:
         run()
-    lost = perf_counter() - started - (thread_time() - own)
-    if lost > LOST:
+    ended = perf_counter()
+    lost = ended - started - (thread_time() - own)
+    if lost > LOST and started - size.ended < PAUSE:
         size.lose(lost)
+    size.ended = ended
