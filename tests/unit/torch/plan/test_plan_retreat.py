@@ -78,14 +78,14 @@ class Machine:
     def lose_twice(self, retreat: Retreat) -> None:
         """Lose as much time in two calls as neighbours take."""
         for _ in range(2):
-            retreat.lose(self.count, LOSS)
+            retreat.note_loss(self.count, LOSS)
 
     def run(self, retreat: Retreat, seconds: float, rest: float = 0.0) -> list[int]:
         """Call for so many seconds. Calls on all threads lose time to neighbours."""
         end, self.seen = self.now + seconds, []
         while self.now < end:
             if self.call(retreat, rest=rest) == self.count and self.busy:
-                retreat.lose(self.count, LOSS)
+                retreat.note_loss(self.count, LOSS)
         return self.seen
 
 
@@ -105,10 +105,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_two_calls_that_lose_time_begin_a_retreat(machine: Machine) -> None:
     machine.busy, retreat = 1.0, Retreat()
-    retreat.lose(2, LOSS)
+    retreat.note_loss(2, LOSS)
     assert not retreat.is_open
     assert machine.call(retreat) == 2
-    retreat.lose(2, LOSS)
+    retreat.note_loss(2, LOSS)
     assert retreat.is_open
     seen = machine.run(retreat, 60.0)
     assert 0 < seen.count(2) < 0.002 * len(seen)  # all are tried now and then
@@ -118,19 +118,19 @@ def test_losses_far_apart_or_small_begin_none(machine: Machine) -> None:
     retreat = Retreat()
     for _ in range(100):
         machine.pass_time(1.1 * SOON, 2)
-        retreat.lose(2, 0.1)  # far apart
+        retreat.note_loss(2, 0.1)  # far apart
     assert not retreat.is_open
     machine.pass_time(2 * SOON, 2)
     for _ in range(3):
         machine.pass_time(0.3 * SOON, 2)
-        retreat.lose(2, LOST)
+        retreat.note_loss(2, LOST)
     assert not retreat.is_open
 
 
 def test_one_thread_cannot_retreat(machine: Machine) -> None:
     retreat = Retreat()
     for _ in range(5):
-        retreat.lose(1, 1.0)
+        retreat.note_loss(1, 1.0)
     assert not retreat.is_open
 
 
@@ -163,8 +163,8 @@ def test_threads_keep_their_share_of_the_processors(
 
 def test_neighbours_that_leave_a_processor_free_are_none(machine: Machine) -> None:
     machine.count, machine.busy, retreat = 16, 5, Retreat()
-    retreat.lose(8, LOSS)
-    retreat.lose(8, LOSS)
+    retreat.note_loss(8, LOSS)
+    retreat.note_loss(8, LOSS)
     while machine.now < 101.0 and retreat.is_open:
         machine.pass_time(0.004, 7)
         retreat.tell(8, 0.004, STEPS)
@@ -252,7 +252,7 @@ def test_a_server_that_rests_sees_that_the_neighbours_have_gone(machine: Machine
 def test_more_threads_than_processors_are_no_reason_to_stay(machine: Machine) -> None:
     retreat = Retreat()
     for _ in range(2):
-        retreat.lose(8, LOSS)
+        retreat.note_loss(8, LOSS)
     assert retreat.threads(8) == 7
     while machine.now < 100.0 + PAIR and retreat.is_open:
         machine.pass_time(0.004, 7)

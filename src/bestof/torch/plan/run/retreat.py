@@ -93,7 +93,7 @@ class Retreat:
         """Whether fewer threads are in use."""
         return self._threads > 0
 
-    def lose(self, every: int, seconds: float) -> None:
+    def note_loss(self, every: int, seconds: float) -> None:
         """Note for how long the thread of a call on all threads did not run.
 
         A retreat may begin.

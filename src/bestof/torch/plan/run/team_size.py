@@ -110,19 +110,19 @@ class TeamSize:
             trial = self._trial
             return self._used if trial is None else self._turn(trial)
 
-    def rested(self) -> None:
+    def forget_retreat(self) -> None:
         """Forget a retreat: what was read before a long pause tells nothing of now."""
         with self._lock:
             self._retreat.forget()
 
-    def lose(self, seconds: float) -> None:
+    def note_loss(self, seconds: float) -> None:
         """Note for how long the thread of a call, on all threads, did not run."""
         threads = torch.get_num_threads()
         with self._lock:
             if threads != self._all:
                 self._start(threads)
             if self._used == threads:
-                self._retreat.lose(threads, seconds)
+                self._retreat.note_loss(threads, seconds)
             if self._retreat.is_open:
                 self._trial = None
 
@@ -189,7 +189,7 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
     """
     threads = every = torch.get_num_threads()
     if perf_counter() - size.ended > OLD:
-        size.rested()
+        size.forget_retreat()
     if (
         not NEIGHBOURS.watches
         or current_lock() is not None
@@ -205,7 +205,7 @@ def run_on_team(size: TeamSize, runs: Iterable[Runner], steps: int = 1) -> None:
         with on_threads(threads):
             for run in runs:
                 run()
-    size.ended = perf_counter()
+        size.ended = perf_counter()
     size.tell(threads, size.ended - started, steps)
 
 
@@ -217,5 +217,5 @@ def run_on_all(size: TeamSize, runs: Iterable[Runner]) -> None:
     ended = perf_counter()
     lost = ended - started - (thread_time() - own)
     if lost > LOST and started - size.ended < PAUSE:
-        size.lose(lost)
+        size.note_loss(lost)
     size.ended = ended
